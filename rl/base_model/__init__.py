@@ -1,0 +1,1 @@
+"""The project's own tiny Qwen3-VL: built from nothing and fine-tuned on oracle walks."""

@@ -1,0 +1,100 @@
+"""What a training job tells the orchestrator: one JSON line an event, in its log and in a file beside its run.
+
+The job's log is the one channel that every Ray cluster offers (a shared file system may be out of the
+orchestrator's reach), and it can be read again from the start: events carry their step, so whoever follows a
+second time knows what it already has.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from rl.score import EvalReport
+
+PREFIX = "@event "
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Progress(_Event):
+    """``done`` of ``total`` units of the job's main loop."""
+
+    kind: Literal["progress"] = "progress"
+    done: int
+    total: int
+    text: str
+
+
+class Metrics(_Event):
+    """Numbers of one training step."""
+
+    kind: Literal["metrics"] = "metrics"
+    step: int
+    values: dict[str, float]
+
+
+class Evaluated(_Event):
+    """The evaluation mazes were played at ``report.step``."""
+
+    kind: Literal["evaluated"] = "evaluated"
+    report: EvalReport
+
+
+class Saved(_Event):
+    """A checkpoint or an export is complete on disk."""
+
+    kind: Literal["checkpoint", "export"]
+    step: int
+    path: str
+    sha256: dict[str, str]
+    """File name -> SHA-256, for the files that later stages rely on."""
+
+
+class Resumed(_Event):
+    """Where training starts: step 0, or the checkpoint it goes on from."""
+
+    kind: Literal["resumed"] = "resumed"
+    step: int
+    path: str
+
+
+class Fault(_Event):
+    """Something that went wrong and was survived, or that ends the job."""
+
+    kind: Literal["fault"] = "fault"
+    boundary: str
+    message: str
+
+
+Event = Annotated[Progress | Metrics | Evaluated | Saved | Resumed | Fault, Field(discriminator="kind")]
+_ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)
+
+
+class EventLog:
+    """Writes events to standard output and, line by line, to a file."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+
+    def emit(self, event: Event) -> None:
+        line = event.model_dump_json()
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(line + "\n")
+        print(PREFIX + line, flush=True)
+
+
+def parse_line(line: str) -> Event | None:
+    """The event in one log line, or None for ordinary text.
+
+    Raises pydantic.ValidationError for a line that claims to be an event and is not.
+    """
+    _, found, document = line.partition(PREFIX)
+    return _ADAPTER.validate_json(document) if found else None
