@@ -21,7 +21,7 @@ ENV_ID = "maze_2d"
 class Maze2DEnv(gymnasium.Env[np.ndarray, str]):
     """One maze per seed; the reward is 1.0 for ``stop`` on the target and 0.0 for everything else."""
 
-    metadata = {"render_modes": ["rgb_array"]}
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - gymnasium declares it so
 
     def __init__(
         self, maze_height: int = 9, maze_width: int = 9, cell_px: int = 25, render_mode: str = "rgb_array"

@@ -1,8 +1,8 @@
 """The text protocol of maze_2d: task prompt, replies, feedback. Pure.
 
 The task prompt and the action tuples are VisGym's wire format to the letter, because a checkpoint
-fine-tuned on VisGym has only ever seen that prompt (visgym/VisGym, gymnasium/envs/maze_2d, and the
-closing instruction of SkyRL's VisGym recipe; both Apache-2.0).
+fine-tuned on VisGym has only ever seen that prompt (visgym/VisGym, gymnasium/envs/maze_2d; the
+closing instruction is that of SkyRL's VisGym recipe; both Apache-2.0).
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ Please respond with exactly one action and its arguments in the specified format
 - To move up: `('move', 1)`
 - To move left: `('move', 2)`
 - To move down: `('move', 3)`
-- To stop: `('stop', 'stop')`
+- To stop: `('stop', 'stop')`"""
+
+FORMAT_INSTRUCTION = """
 
 IMPORTANT: Respond with exactly one action as a Python tuple, e.g. ('move', 0) or ('stop', 'stop'). \
 Do not wrap the action in backticks, code blocks, or other formatting."""
@@ -66,8 +68,13 @@ Action = Move | Stop | Unparsable
 
 
 def task_prompt(height: int, width: int) -> str:
-    """The first user message for a maze of ``height`` x ``width`` cells."""
+    """VisGym's task description for a maze of ``height`` x ``width`` cells."""
     return _TASK.format(height=height, width=width)
+
+
+def opening_message(task: str) -> str:
+    """The text of the first user message: the environment's task, then how to answer."""
+    return task + FORMAT_INSTRUCTION
 
 
 def action_text(action: Move | Stop) -> str:

@@ -19,7 +19,7 @@ AGENT = (0, 0, 255)
 def render(maze: Maze, agent: Cell, cell_px: int) -> np.ndarray:
     """Draw the maze: uint8 [H * cell_px, W * cell_px, 3], agent as a disc a quarter cell in radius."""
     wall_HW = maze.wall_HW
-    colour_HW = np.where(wall_HW[..., None], np.uint8(WALL), np.uint8(FLOOR))
+    colour_HW = np.where(wall_HW[..., None], WALL, FLOOR).astype(np.uint8)
     colour_HW[maze.target] = TARGET
     image = colour_HW.repeat(cell_px, axis=0).repeat(cell_px, axis=1)
     top, left = agent[0] * cell_px, agent[1] * cell_px

@@ -6,8 +6,17 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
+from rl.prompts import Action, Move, Stop
+
 MOVE_LETTERS = "RULD"
 """One letter per direction 0..3; ``S`` is the stop and ``?`` a reply without an action."""
+
+
+def action_letter(action: Action) -> str:
+    """How one turn is written in an outcome."""
+    if isinstance(action, Move):
+        return MOVE_LETTERS[action.direction]
+    return "S" if isinstance(action, Stop) else "?"
 
 
 class Outcome(BaseModel):
@@ -73,7 +82,9 @@ class IncompleteEvaluation(ValueError):
     """Fewer or other mazes were played than the evaluation set lists."""
 
 
-def make_report(step: int, eval_set_sha256: str, model_id: str, seeds: Sequence[int], played: Sequence[Outcome]) -> EvalReport:
+def make_report(
+    step: int, eval_set_sha256: str, model_id: str, seeds: Sequence[int], played: Sequence[Outcome]
+) -> EvalReport:
     """Order outcomes as the evaluation set does; raises IncompleteEvaluation when a maze is missing or doubled."""
     by_seed = {outcome.seed: outcome for outcome in played}
     if len(by_seed) != len(played) or set(by_seed) != set(seeds):

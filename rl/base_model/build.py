@@ -22,7 +22,17 @@ from transformers import (
 )
 
 from rl.maze import Direction
-from rl.prompts import EXECUTED, HIT_WALL, Move, Stop, Unparsable, action_text, task_prompt, unparsable_feedback
+from rl.prompts import (
+    EXECUTED,
+    HIT_WALL,
+    Move,
+    Stop,
+    Unparsable,
+    action_text,
+    opening_message,
+    task_prompt,
+    unparsable_feedback,
+)
 
 CELL_PX = 8
 _PATCH_PX, _MERGE = 4, 2
@@ -96,7 +106,7 @@ def _build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def _corpus() -> list[str]:
-    prompts = [task_prompt(h, w) for h, w in product((5, 7, 9, 11, 13), repeat=2)]
+    prompts = [opening_message(task_prompt(h, w)) for h, w in product((5, 7, 9, 11, 13), repeat=2)]
     feedback = [EXECUTED, HIT_WALL, unparsable_feedback(Unparsable("No action tuple was found in the reply."))]
     actions = [action_text(action) for action in (*map(Move, Direction), Stop())]
     return [*prompts, *(feedback + actions + ["user\n", "assistant\n", "system\n"]) * 100]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import gymnasium
 import torch
 from PIL import Image
-from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
 from rl.maze_env import Maze2DEnv, register_maze_2d
-from rl.prompts import Move, Stop, parse_reply
-from rl.score import MOVE_LETTERS, Outcome
+from rl.prompts import opening_message, parse_reply
+from rl.score import Outcome, action_letter
 from rl.settings import MazeSettings
 
 
@@ -29,7 +29,7 @@ class _Episode:
 
     def step(self, reply: str, max_turns: int) -> None:
         action = parse_reply(reply, "tolerant")
-        self.actions += MOVE_LETTERS[action.direction] if isinstance(action, Move) else "S" if isinstance(action, Stop) else "?"
+        self.actions += action_letter(action)
         image, reward, terminated, _, info = self.env.step(reply)
         self.unparsable_replies += self.actions[-1] == "?"
         self.solved = terminated and reward == 1.0
@@ -43,22 +43,25 @@ def _ask(text: str) -> dict[str, object]:
 
 
 def _start(seed: int, maze: MazeSettings) -> _Episode:
-    env = gymnasium.make(maze.env_id, maze_height=maze.height, maze_width=maze.width, cell_px=maze.cell_px).unwrapped
+    env = gymnasium.make(maze.env_id, **maze.env_kwargs()).unwrapped
     assert isinstance(env, Maze2DEnv)
     image, _ = env.reset(seed=seed)
-    return _Episode(seed, env, [_ask(env.get_prompt())], [Image.fromarray(image)])
+    return _Episode(seed, env, [_ask(opening_message(env.get_prompt()))], [Image.fromarray(image)])
 
 
 @torch.no_grad()
 def play_greedily(
-    model: Qwen3VLForConditionalGeneration,
-    processor: Qwen3VLProcessor,
+    model: Any,
+    processor: Any,
     maze: MazeSettings,
     seeds: Sequence[int],
     max_turns: int,
     max_reply_tokens: int = 16,
 ) -> list[Outcome]:
-    """Play one episode per seed, all in step, taking the most probable token each time."""
+    """Play one episode per seed, all in step, taking the most probable token each time.
+
+    ``model`` is a Qwen3VLForConditionalGeneration (or peft around one), ``processor`` its Qwen3VLProcessor.
+    """
     register_maze_2d()
     episodes = [_start(seed, maze) for seed in seeds]
     processor.tokenizer.padding_side = "left"

@@ -41,7 +41,7 @@ def fine_tune(settings: BaseModelSettings, log: EventLog) -> EvalReport:
     encode = EpisodeEncoder(processor)
     mazes = training_mazes(settings.maze, settings.seed, set(eval_set.fingerprints), settings.max_turns)
     batches = walk_batches(mazes, settings.maze.cell_px, settings.episodes_per_step)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.peak_learning_rate, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.01)
     report = None
     for step, episodes in zip(range(1, settings.num_steps + 1), batches, strict=False):
         started = time.perf_counter()
@@ -100,9 +100,12 @@ made by this project. It stands in for the VisGym SFT checkpoint of Qwen3-VL-8B 
 
 | | |
 |---|---|
-| data | shortest-path walks in random {maze.height}x{maze.width} mazes, {maze.cell_px} px a cell, at most {settings.max_turns} turns; the evaluation mazes are left out by fingerprint |
-| training | {report.step} steps of {settings.episodes_per_step} whole episodes, AdamW, peak learning rate {settings.peak_learning_rate}, seed {settings.seed} |
-| evaluation | {report.num_solved} of {report.num_mazes} held-out mazes solved, greedy, evaluation set {report.eval_set_sha256[:12]} |
+| data | shortest-path walks in random {maze.height}x{maze.width} mazes, {maze.cell_px} px a cell, at most \
+{settings.max_turns} turns; the evaluation mazes are left out by fingerprint |
+| training | {report.step} steps of {settings.episodes_per_step} whole episodes, AdamW, peak learning rate \
+{settings.peak_learning_rate}, seed {settings.seed} |
+| evaluation | {report.num_solved} of {report.num_mazes} held-out mazes solved, greedy, evaluation set \
+{report.eval_set_sha256[:12]} |
 | replies without an action | {report.unparsable_replies} |
 
 Made again with `make base-model`. It knows mazes of this size and the maze_2d prompt, and nothing else.

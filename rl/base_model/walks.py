@@ -13,7 +13,7 @@ from transformers import Qwen3VLProcessor
 
 from rl.base_model.build import CELL_PX
 from rl.maze import Maze, generate_maze, moved, shortest_path
-from rl.prompts import EXECUTED, Move, Stop, action_text, task_prompt
+from rl.prompts import EXECUTED, Move, Stop, action_text, opening_message, task_prompt
 from rl.render import render
 from rl.settings import MazeSettings
 
@@ -31,7 +31,7 @@ class Turn:
 
 def oracle_walk(maze: Maze, cell_px: int) -> list[Turn]:
     """The shortest path as an episode, with the stop at its end."""
-    agent, text, turns = maze.start, task_prompt(*maze.shape_HW), []
+    agent, text, turns = maze.start, opening_message(task_prompt(*maze.shape_HW)), []
     for direction in shortest_path(maze):
         turns.append(Turn(text, render(maze, agent, cell_px), action_text(Move(direction))))
         agent, text = moved(agent, direction), EXECUTED

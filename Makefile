@@ -1,0 +1,66 @@
+# The README's commands. Everything lives in this folder: .venv*/ (environments), .local/ (services, runs, reports).
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+UV_VERSION := 0.13.9
+UV := .local/uv/bin/uv
+export PROJECT_DIR := $(CURDIR)
+LOCAL := .venv/bin/python -m tasks.local
+# Addresses of the running services, for whatever follows in the same shell.
+WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/prefect PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW=ignore &&
+
+.PHONY: help setup up down run run-long base-model deploy worker check test lock
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: .venv/.synced .venv-train/.synced ## uv, Python 3.12 and both locked environments
+
+$(UV):
+	@found=""; for python in "$$PYTHON312" python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python3.12 python3; do \
+	  if [ -n "$$python" ] && "$$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null; then found="$$python"; break; fi; done; \
+	if [ -z "$$found" ]; then echo "error: no Python 3.12 found; install one, or name it: make $(MAKECMDGOALS) PYTHON312=/path/to/python3.12" >&2; exit 1; fi; \
+	"$$found" -m venv .local/uv && .local/uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+.venv/.synced: locks/flows.txt | $(UV)
+	@echo "installing .venv (orchestrator)"
+	@$(UV) venv --quiet --allow-existing --python .local/uv/bin/python .venv
+	@$(UV) pip sync --quiet --require-hashes --python .venv/bin/python locks/flows.txt && touch $@
+
+.venv-train/.synced: locks/train.txt | $(UV)
+	@echo "installing .venv-train (SkyRL, vLLM)"
+	@$(UV) venv --quiet --allow-existing --python .local/uv/bin/python .venv-train
+	@$(UV) pip sync --quiet --require-hashes --python .venv-train/bin/python locks/train.txt && touch $@
+
+up: setup ## start the local services that are not running
+	@$(LOCAL) up
+
+down: ## stop the local services, by pid
+	@$(LOCAL) down
+
+run: up ## retrain/local: the whole training half, about 20 minutes
+	@$(WITH_SERVICES) .venv/bin/python -m flows.run retrain/local $(SET)
+
+run-long: up ## retrain/local-long: at most three hours
+	@$(WITH_SERVICES) .venv/bin/python -m flows.run retrain/local-long $(SET)
+
+base-model: up ## build and fine-tune the tiny base model again, about 25 minutes
+	@$(WITH_SERVICES) .venv/bin/python -m flows.run base-model/local $(SET)
+
+deploy: up ## register the deployments in the Prefect UI
+	@$(WITH_SERVICES) .venv/bin/prefect work-pool create local --type process --overwrite >/dev/null && .venv/bin/prefect --no-prompt deploy --all
+
+worker: up ## run what is started from the Prefect UI
+	@$(WITH_SERVICES) .venv/bin/prefect worker start --pool local
+
+check: setup ## format, lint, types, import rules: what CI checks
+	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/lint-imports && .venv/bin/pyright
+
+test: setup ## the whole suite
+	@$(MAKE) --no-print-directory check
+	@.venv/bin/python -m pytest tests/unit tests/services
+	@.venv-train/bin/python -m pytest tests/train
+
+lock: $(UV) ## compile the lock files again from pyproject.toml
+	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-emit-index-url --no-header --extra flows --extra dev -o locks/flows.txt
+	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-emit-index-url --no-header --extra train --override locks/overrides.txt -o locks/train.txt

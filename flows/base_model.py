@@ -1,0 +1,22 @@
+"""The base-model flow: build the tiny Qwen3-VL and fine-tune it on oracle walks, followed like any training job.
+
+Needs a Prefect API, MLflow (settings.tracking) and a Ray cluster (settings.cluster).
+"""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from flows.settings import BaseModelFlowSettings
+from tasks.base_model import fine_tune_base_model
+from tasks.cluster import ensure_cluster
+from tasks.tracking import tracked_run
+
+
+@flow(name="base-model")
+def base_model(settings: BaseModelFlowSettings) -> str:
+    """Make the model in ``settings.model.output_dir`` and return that folder."""
+    run_name = f"base-model-seed{settings.model.seed}-{settings.model.num_steps}"
+    cluster = ensure_cluster(settings.cluster)
+    with tracked_run(settings.tracking, run_name, settings.model_dump(mode="json")) as tracked:
+        return fine_tune_base_model(settings.model, settings.job, settings.tracking, run_name, cluster, tracked)

@@ -1,0 +1,76 @@
+"""Run a deployment's parameters here and now: ``python -m flows.run retrain/local [key.path=value ...]``.
+
+The flow run appears in the Prefect UI as any other; what a worker would do in its own process happens in this one.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from prefect.flows import Flow, load_flow_from_entrypoint
+from prefect.utilities.templating import apply_values
+
+from tasks.report import as_markdown
+
+PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
+
+
+class UnknownDeployment(ValueError):
+    """prefect.yaml has no deployment of this name."""
+
+
+def deployments(path: Path = PREFECT_YAML) -> dict[str, dict[str, Any]]:
+    """Deployments by ``<flow>/<deployment>``, placeholders unfilled."""
+    document = yaml.safe_load(path.read_text())
+    return {f"{flow_name(entry['entrypoint'])}/{entry['name']}": entry for entry in document["deployments"]}
+
+
+def flow_name(entrypoint: str) -> str:
+    """``flows/base_model.py:base_model`` -> ``base-model``, as the flows name themselves."""
+    return entrypoint.rsplit(":", 1)[1].replace("_", "-")
+
+
+def load_deployment(name: str, overrides: dict[str, Any]) -> tuple[Flow[..., Any], dict[str, Any]]:
+    """The flow and its validated parameters; environment placeholders are filled from this environment.
+
+    Raises UnknownDeployment, or pydantic's ValidationError for parameters that do not fit.
+    """
+    known = deployments()
+    if name not in known:
+        raise UnknownDeployment(f"prefect.yaml has no deployment {name}; it has {', '.join(sorted(known))}")
+    entry = known[name]
+    parameters = apply_values(copy.deepcopy(entry["parameters"]), {})
+    for path, value in overrides.items():
+        _set(parameters["settings"], path, value)
+    flow = load_flow_from_entrypoint(str(PREFECT_YAML.parent / entry["entrypoint"]))
+    return flow, flow.validate_parameters(parameters)
+
+
+def _set(document: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for key in parents:
+        document = document.setdefault(key, {})
+    document[last] = value
+
+
+def main(argv: list[str]) -> int:
+    if len(argv) < 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    pairs = (argument.split("=", 1) for argument in argv[2:])
+    flow, parameters = load_deployment(argv[1], {key: yaml.safe_load(value) for key, value in pairs})
+    result = flow(**parameters)
+    print("\n" + (as_markdown(result) if isinstance(result, dict) else str(result)))
+    tracking_uri = parameters["settings"].tracking.tracking_uri
+    print(f"Prefect: {os.environ.get('PREFECT_API_URL', '').removesuffix('/api')}")
+    print(f"MLflow:  {result['mlflow']['url'] if isinstance(result, dict) else tracking_uri}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

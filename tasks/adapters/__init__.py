@@ -1,0 +1,72 @@
+"""The outside world: one module per library, behind the verbs that the stages use.
+
+Failures are named after the boundary that they crossed, and each says what is, what was wanted, what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class StageError(RuntimeError):
+    """Root of the errors that end a pipeline run."""
+
+
+class ClusterNotReady(StageError):
+    """The cluster did not offer what the run needs in time."""
+
+
+class ClusterUnreachable(StageError):
+    """The Ray Jobs API did not answer."""
+
+
+class TrainingJobFailed(StageError):
+    """The Ray job ended in another state than SUCCEEDED."""
+
+
+class TrainingStalled(StageError):
+    """The Ray job went silent and was stopped."""
+
+
+class TrackingUnavailable(StageError):
+    """MLflow did not answer."""
+
+
+class NothingToExport(StageError):
+    """No step has both an evaluation and an export."""
+
+
+@dataclass(frozen=True)
+class JobState:
+    """A Ray job as the Jobs API describes it."""
+
+    status: str
+    """PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED."""
+    message: str
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in ("STOPPED", "SUCCEEDED", "FAILED")
+
+
+class JobsClient(Protocol):
+    """Ray Jobs: the verbs that a stage uses."""
+
+    def submission_ids(self) -> list[str]:
+        """Every job that the cluster remembers."""
+        ...
+
+    def submit(self, submission_id: str, entrypoint: str, env_vars: dict[str, str]) -> None: ...
+
+    def state(self, submission_id: str) -> JobState: ...
+
+    def log_lines(self, submission_id: str, silence_s: float) -> Iterator[str]:
+        """Every line from the start; ends when the job does or the connection breaks.
+
+        Raises TimeoutError after ``silence_s`` seconds without a word.
+        """
+        ...
+
+    def stop(self, submission_id: str) -> None: ...

@@ -1,0 +1,42 @@
+"""Ray jobs by deterministic name: the command, the one submission, the end."""
+
+from __future__ import annotations
+
+import shlex
+
+from tasks.adapters import JobsClient
+from tasks.follow import JobStory, Sinks, follow_job
+from tasks.settings import JobSettings
+
+
+def entrypoint(module: str, document: str, job: JobSettings) -> str:
+    """The shell command of a Ray job: one module of this project, its settings as one JSON argument."""
+    return f"cd {shlex.quote(job.project_dir)} && exec {shlex.quote(job.python)} -m {module} {shlex.quote(document)}"
+
+
+def submit_once(jobs: JobsClient, name: str, command: str) -> str:
+    """Submit under a deterministic id and return it; a job of this name that runs or has succeeded is taken up.
+
+    Ray refuses a used id, so an attempt after a failed one gets the next number.
+    """
+    known = set(jobs.submission_ids())
+    attempt = 1
+    while (submission_id := f"{name}-{attempt}") in known:
+        if jobs.state(submission_id).status not in ("FAILED", "STOPPED"):
+            return submission_id
+        attempt += 1
+    jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"})
+    return submission_id
+
+
+def followed_to_its_end(jobs: JobsClient, submission_id: str, sinks: Sinks, job: JobSettings) -> JobStory:
+    """Follow a job and return its story; whatever ends the following early stops the job.
+
+    Cancellation of a flow arrives here as an exception too: no job is left that nobody follows.
+    """
+    try:
+        return follow_job(jobs, submission_id, sinks, job.stall_timeout_s, job.reconnect_s)
+    except BaseException:
+        if not jobs.state(submission_id).is_final:
+            jobs.stop(submission_id)
+        raise

@@ -1,0 +1,115 @@
+"""Stage: what a run leaves behind - the report in JSON, the curve and the maze replays, here and in MLflow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.artifacts import create_image_artifact, create_markdown_artifact
+
+from rl.settings import MazeSettings
+from tasks.adapters.mlflow_runs import MlflowRuns
+from tasks.pictures import replay_gallery, save_png, solve_rate_curve
+from tasks.records import BestStep, MazesRef, TrackedRun, TrainedRun
+from tasks.settings import ReportSettings, TrackingSettings
+
+
+@task
+def write_report(
+    settings: ReportSettings,
+    tracking: TrackingSettings,
+    maze: MazeSettings,
+    mazes: MazesRef,
+    run: TrainedRun,
+    best: BestStep,
+    tracked: TrackedRun,
+    timings_s: Mapping[str, float],
+) -> dict[str, Any]:
+    """Write ``<run_name>.json``, ``latest.json`` and the pictures; returns the report."""
+    report = make_report(settings.profile, mazes, run, best, tracked, timings_s)
+    folder = Path(settings.reports_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(report, indent=1) + "\n"
+    for name in (run.run_name, "latest"):
+        (folder / f"{name}.json").write_text(text)
+    curve = solve_rate_curve(run.evaluations, mazes.ceiling, best.best.step, f"{run.run_name} ({settings.profile})")
+    gallery = replay_gallery(best.base, best.best, maze.height, maze.width)
+    pictures = [
+        save_png(curve, folder / run.run_name / "solve_rate.png"),
+        save_png(gallery, folder / run.run_name / "replays.png"),
+    ]
+    mlflow = MlflowRuns(tracking.tracking_uri, tracking.experiment)
+    mlflow.log_text(tracked.parent_run_id, text, "report.json")
+    mlflow.log_metrics(tracked.parent_run_id, best.best.step, summary_metrics(mazes, best))
+    for picture in pictures:
+        mlflow.log_file(tracked.parent_run_id, picture, "pictures")
+        url = f"{tracking.tracking_uri}/get-artifact?path=pictures/{picture.name}&run_uuid={tracked.parent_run_id}"
+        create_image_artifact(image_url=url, key=f"{run.run_name}-{picture.stem.replace('_', '-')}")
+    create_markdown_artifact(
+        markdown=as_markdown(report), key=f"{run.run_name}-report", description="Result of the run"
+    )
+    return report
+
+
+def make_report(
+    profile: str,
+    mazes: MazesRef,
+    run: TrainedRun,
+    best: BestStep,
+    tracked: TrackedRun,
+    timings_s: Mapping[str, float],
+) -> dict[str, Any]:
+    """The report's document."""
+    return {
+        "run_name": run.run_name,
+        "profile": profile,
+        "eval_set": {"sha256": mazes.eval_sha256, "num_mazes": mazes.num_eval_mazes, "ceiling": mazes.ceiling},
+        "evals": [
+            {
+                "step": report.step,
+                "solved": report.num_solved,
+                "unparsable_replies": report.unparsable_replies,
+                "mean_turns": round(report.mean_turns, 3),
+            }
+            for report in run.evaluations
+        ],
+        "base": {"solved": best.base.num_solved},
+        "best": {"step": best.best.step, "solved": best.best.num_solved, "export_path": best.export.path},
+        "steps": run.last_step,
+        "mlflow": {
+            "parent_run_id": tracked.parent_run_id,
+            "child_run_id": tracked.child_run_id,
+            "url": tracked.url,
+        },
+        "timings_s": {stage: round(seconds, 1) for stage, seconds in timings_s.items()},
+    }
+
+
+def summary_metrics(mazes: MazesRef, best: BestStep) -> dict[str, float]:
+    """What people compare runs by."""
+    return {
+        "base/solved": best.base.num_solved,
+        "best/solved": best.best.num_solved,
+        "best/step": best.best.step,
+        "best/solve_rate": best.best.solve_rate,
+        "eval_set/ceiling": mazes.ceiling,
+    }
+
+
+def as_markdown(report: Mapping[str, Any]) -> str:
+    """The result as a short table, for the Prefect page and the terminal."""
+    best, eval_set = report["best"], report["eval_set"]
+    head = (
+        f"**{report['run_name']}**: base {report['base']['solved']}, best {best['solved']} of "
+        f"{eval_set['num_mazes']} mazes (step {best['step']}; ceiling {eval_set['ceiling']})\n\n"
+    )
+    rows = [
+        f"| {row['step']} | {row['solved']} | {row['mean_turns']:.2f} | {row['unparsable_replies']} |"
+        for row in report["evals"]
+    ]
+    return (
+        head + "\n".join(["| step | solved | mean turns | unparsable replies |", "|---:|---:|---:|---:|", *rows]) + "\n"
+    )

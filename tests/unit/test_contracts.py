@@ -1,0 +1,54 @@
+"""The architecture: import rules, light imports, and no module that acts when it is imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LIGHT = ["flows.settings", "tasks.settings", "tasks.records", "rl.settings", "rl.score", "rl.events"]
+HEAVY = ["torch", "vllm", "skyrl", "ray", "mlflow", "prefect", "pandas", "boto3", "transformers"]
+
+
+def python(code: str, **env: str) -> str:
+    environment = {**os.environ, **env}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_import_rules_hold() -> None:
+    done = subprocess.run([Path(sys.executable).parent / "lint-imports"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "0 broken" in done.stdout
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_settings_and_records_are_cheap_to_import(module: str) -> None:
+    loaded = python(f"import sys, {module}; print(*sys.modules)").split()
+    assert not set(HEAVY) & set(loaded)
+
+
+def test_docker_stays_a_plain_folder() -> None:
+    # With an __init__.py it would shadow the docker package that Prefect installs.
+    assert not (ROOT / "docker" / "__init__.py").exists()
+
+
+def test_importing_the_flows_touches_no_file_and_no_server(tmp_path: Path) -> None:
+    out = python(
+        "import os, sys; sys.path.insert(0, os.environ['ROOT']); import flows.retrain, flows.base_model; "
+        "print(sorted(os.listdir('.')))",
+        ROOT=str(ROOT),
+        PREFECT_HOME=str(tmp_path),
+    )
+    assert ".local" not in out or (ROOT / ".local").exists()
+    assert not list(tmp_path.glob("runs")), "a flow ran at import"
+
+
+def test_no_tracked_lock_file_names_a_host() -> None:
+    for lock in (ROOT / "locks").glob("*.txt"):
+        assert "://" not in lock.read_text(), lock

@@ -1,0 +1,96 @@
+"""The fixed evaluation set: shipped, checked, disjoint from training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rl.dataset import prepare_mazes, write_rows
+from rl.eval_set import EvalSetMismatch, build_eval_set, load_eval_set, write_eval_set
+from rl.maze import generate_maze
+from rl.settings import DataSettings, MazeSettings
+
+SHIPPED = Path("rl/eval_sets/maze_2d_7x9.json")
+SHA256 = "f99d832805b24cb5b609da95136b9ccd466fca092fc03df4f2a5a5a97ad7cbfb"
+
+
+def data(**changes: object) -> DataSettings:
+    values = {"maze": MazeSettings(), "eval_manifest": str(SHIPPED), "eval_sha256": SHA256, "num_train_mazes": 256}
+    return DataSettings(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_the_shipped_set_is_64_distinct_mazes_and_its_own_digest() -> None:
+    eval_set = load_eval_set(SHIPPED)
+    assert eval_set.sha256 == SHA256
+    assert len(eval_set.fingerprints) == 64
+    assert eval_set == build_eval_set("maze_2d", 7, 9, 64)
+
+
+def test_the_ceiling_counts_what_anybody_can_solve_in_time() -> None:
+    eval_set = build_eval_set("maze_2d", 9, 9, 64)
+    needed = [maze.turns_needed for maze in eval_set.mazes]
+    assert eval_set.ceiling(15) == sum(turns <= 15 for turns in needed) < 64
+    assert eval_set.ceiling(12) == 0
+    assert eval_set.ceiling(100) == 64
+
+
+def test_training_mazes_are_distinct_and_none_is_an_evaluation_maze() -> None:
+    mazes = prepare_mazes(data(first_train_seed=0))
+    fingerprints = [generate_maze(seed, 7, 9).fingerprint for seed in mazes.train_seeds]
+    assert len(set(fingerprints)) == 256
+    assert mazes.eval_set.fingerprints.isdisjoint(fingerprints)
+
+
+def test_the_same_settings_draw_the_same_training_mazes() -> None:
+    assert prepare_mazes(data()).train_sha256 == prepare_mazes(data()).train_sha256
+    assert prepare_mazes(data()).train_sha256 != prepare_mazes(data(first_train_seed=7)).train_sha256
+
+
+def test_an_edited_manifest_is_refused(tmp_path: Path) -> None:
+    document = json.loads(SHIPPED.read_text())
+    document["mazes"][3]["seed"] = 999
+    edited = tmp_path / "edited.json"
+    edited.write_text(json.dumps(document))
+    with pytest.raises(EvalSetMismatch, match=rf"edited.json says sha256 {SHA256}, its content has"):
+        load_eval_set(edited)
+
+
+def test_a_manifest_whose_mazes_the_generator_no_longer_draws_is_refused(tmp_path: Path) -> None:
+    eval_set = build_eval_set("maze_2d", 7, 9, 4)
+    wrong = eval_set.mazes[1].model_copy(update={"fingerprint": "0" * 64})
+    write_eval_set(eval_set.model_copy(update={"mazes": (eval_set.mazes[0], wrong)}), tmp_path / "set.json")
+    with pytest.raises(EvalSetMismatch, match="the generator changed"):
+        load_eval_set(tmp_path / "set.json")
+
+
+def test_another_manifest_than_the_settings_mean_is_refused(tmp_path: Path) -> None:
+    write_eval_set(build_eval_set("maze_2d", 7, 9, 8), tmp_path / "small.json")
+    with pytest.raises(EvalSetMismatch, match=r"eval_sha256 wants f99d83"):
+        prepare_mazes(data(eval_manifest=str(tmp_path / "small.json")))
+
+
+def test_a_manifest_for_another_size_is_refused() -> None:
+    with pytest.raises(EvalSetMismatch, match=r"is for maze_2d 7x9, data.maze is maze_2d 9x9"):
+        prepare_mazes(data(maze=MazeSettings(height=9)))
+
+
+def test_a_missing_manifest_is_named() -> None:
+    with pytest.raises(FileNotFoundError, match=r"evaluation manifest nowhere.json does not exist"):
+        prepare_mazes(data(eval_manifest="nowhere.json"))
+
+
+def test_a_turn_limit_below_every_shortest_path_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"data.max_turns is 5, the easiest evaluation maze needs 11 turns; raise it"):
+        prepare_mazes(data(max_turns=5))
+
+
+def test_rows_carry_seed_and_settings_for_the_environment(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.parquet", [4, 9], data(), "eval")
+    rows = pd.read_parquet(tmp_path / "rows.parquet")
+    first, second = rows.to_dict("records")
+    assert (first["seed"], second["seed"]) == (4, 9)
+    assert MazeSettings.model_validate_json(first["maze"]) == MazeSettings()
+    assert first["prompt"][0]["role"] == "user"

@@ -1,0 +1,171 @@
+"""Following a job's log: a recording fake stands in for Ray Jobs; nothing else is faked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from rl.events import PREFIX, Evaluated, EventLog, Fault, Metrics, Progress, Resumed, Saved, parse_line
+from rl.score import EvalReport, Outcome
+from tasks.adapters import JobState, TrainingJobFailed, TrainingStalled
+from tasks.follow import JobStory, follow_job
+from tasks.jobs import followed_to_its_end, submit_once
+from tasks.settings import JobSettings
+from tasks.train import trained_run
+
+
+def report(step: int, num_solved: int, num_mazes: int = 4) -> EvalReport:
+    outcomes = tuple(
+        Outcome(seed=i, solved=i < num_solved, actions="RS", unparsable_replies=0) for i in range(num_mazes)
+    )
+    return EvalReport(step=step, eval_set_sha256="e" * 64, model_id="m", outcomes=outcomes)
+
+
+def lines(*events: object) -> list[str]:
+    return [PREFIX + event.model_dump_json() for event in events]  # type: ignore[attr-defined]
+
+
+class RecordingSinks:
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def line(self, text: str) -> None:
+        self.heard.append(text)
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        self.heard.append(("metrics", step, dict(values)))
+
+    def progress(self, done: int, total: int, text: str) -> None:
+        self.heard.append(("progress", done, total))
+
+    def evaluation(self, report: EvalReport) -> None:
+        self.heard.append(("evaluation", report.step, report.num_solved))
+
+
+class FakeJobs:
+    """Ray Jobs with a script: each connection delivers lines, then the job is in the next state."""
+
+    def __init__(self, connections: list[list[str]], states: list[str], known: Mapping[str, str] | None = None) -> None:
+        self.connections, self.states, self.known = list(connections), list(states), dict(known or {})
+        self.events: list[str] = []
+
+    def submission_ids(self) -> list[str]:
+        return list(self.known)
+
+    def submit(self, submission_id: str, entrypoint: str, env_vars: dict[str, str]) -> None:
+        self.events.append(f"submit {submission_id}")
+
+    def state(self, submission_id: str) -> JobState:
+        return JobState(
+            self.known.get(submission_id) or (self.states.pop(0) if len(self.states) > 1 else self.states[0]), ""
+        )
+
+    def log_lines(self, submission_id: str, silence_s: float) -> Iterator[str]:
+        self.events.append("connect")
+        for line in self.connections.pop(0):
+            if line == "SILENCE":
+                raise TimeoutError
+            yield line
+
+    def stop(self, submission_id: str) -> None:
+        self.events.append(f"stop {submission_id}")
+
+
+def test_an_event_survives_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sent = [
+        Progress(done=1, total=2, text="x"),
+        Metrics(step=1, values={"loss": 0.5}),
+        Evaluated(report=report(1, 2)),
+        Saved(kind="export", step=1, path="/p", sha256={"a": "b"}),
+        Resumed(step=0, path=""),
+        Fault(boundary="b", message="m"),
+    ]
+    log = EventLog(tmp_path / "run" / "events.jsonl")
+    for event in sent:
+        log.emit(event)
+    printed = capsys.readouterr().out.splitlines()
+    assert [parse_line(f"(pid=7) {line}") for line in printed] == sent
+    assert len((tmp_path / "run" / "events.jsonl").read_text().splitlines()) == len(sent)
+
+
+def test_ordinary_lines_are_no_events_and_broken_events_are_not_swallowed() -> None:
+    assert parse_line("Loading weights") is None
+    with pytest.raises(ValidationError):
+        parse_line(PREFIX + '{"kind":"evaluated"}')
+
+
+def test_a_broken_connection_is_taken_up_without_hearing_anything_twice() -> None:
+    log = [
+        *lines(Metrics(step=1, values={"loss": 1.0})),
+        "hello",
+        *lines(Evaluated(report=report(1, 3)), Progress(done=1, total=1, text="")),
+    ]
+    jobs, sinks, slept = FakeJobs([log[:2], log], ["RUNNING", "SUCCEEDED"]), RecordingSinks(), []
+    story = follow_job(jobs, "j", sinks, 60, 2, sleep=slept.append)
+    assert jobs.events == ["connect", "connect"]
+    assert slept == [2]
+    assert [entry for entry in sinks.heard if entry == "hello"] == ["hello"]
+    assert next(entry for entry in sinks.heard if isinstance(entry, tuple) and entry[:2] == ("metrics", 1))[2] == {
+        "loss": 1.0
+    }
+    assert story.evaluations[1].num_solved == 3
+
+
+def test_a_failed_job_ends_with_the_fault_it_reported() -> None:
+    log = ["loading", *lines(Fault(boundary="CannotStart", message="no GPU; bring one up"))]
+    with pytest.raises(TrainingJobFailed, match="job j is FAILED at step 0; CannotStart: no GPU; bring one up"):
+        follow_job(FakeJobs([log], ["FAILED"]), "j", RecordingSinks(), 60, 2)
+
+
+def test_a_job_that_died_without_a_word_ends_with_its_last_lines() -> None:
+    with pytest.raises(TrainingJobFailed, match=r"(?s)it reported no fault; its last lines:.*Killed"):
+        follow_job(FakeJobs([["\x1b[31mKilled\x1b[0m"]], ["FAILED"]), "j", RecordingSinks(), 60, 2)
+
+
+def test_a_silent_job_is_stopped_and_says_how_to_go_on() -> None:
+    jobs = FakeJobs([[*lines(Progress(done=3, total=9, text="")), "SILENCE"]], ["RUNNING"])
+    with pytest.raises(TrainingStalled, match="said nothing for 60 s at step 3 and was stopped"):
+        follow_job(jobs, "j", RecordingSinks(), 60, 2)
+    assert jobs.events == ["connect", "stop j"]
+
+
+def test_whoever_stops_following_stops_the_job() -> None:
+    class Cancelled(BaseException): ...
+
+    class Interrupted(RecordingSinks):
+        def line(self, text: str) -> None:
+            raise Cancelled
+
+    jobs = FakeJobs([["hello"]], ["RUNNING"])
+    settings = JobSettings(project_dir="/p", python="python")
+    with pytest.raises(Cancelled):
+        followed_to_its_end(jobs, "j", Interrupted(), settings)
+    assert jobs.events == ["connect", "stop j"]
+
+
+@pytest.mark.parametrize(
+    ("known", "wanted", "submits"),
+    [
+        ({}, "run-1", True),
+        ({"run-1": "RUNNING"}, "run-1", False),
+        ({"run-1": "SUCCEEDED"}, "run-1", False),
+        ({"run-1": "FAILED"}, "run-2", True),
+        ({"run-1": "FAILED", "run-2": "STOPPED"}, "run-3", True),
+        ({"run-1": "FAILED", "run-2": "RUNNING"}, "run-2", False),
+    ],
+)
+def test_a_job_is_submitted_once_and_found_again_by_name(known: dict[str, str], wanted: str, submits: bool) -> None:
+    jobs = FakeJobs([], ["PENDING"], known)
+    assert submit_once(jobs, "run", "true") == wanted
+    assert jobs.events == ([f"submit {wanted}"] if submits else [])
+
+
+def test_the_record_lists_steps_in_order_and_once() -> None:
+    story = JobStory()
+    for line in lines(Evaluated(report=report(4, 2)), Evaluated(report=report(0, 1)), Evaluated(report=report(4, 2))):
+        story.hear(line, RecordingSinks())
+    run = trained_run("r", "r-train-1", story)
+    assert [entry.step for entry in run.evaluations] == [0, 4]

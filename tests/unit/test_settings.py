@@ -1,0 +1,149 @@
+"""Settings refuse what would fail later; every deployment in prefect.yaml fits its flow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.exceptions import ParameterTypeError
+
+from flows.run import UnknownDeployment, deployments, load_deployment
+from flows.settings import RetrainSettings
+from rl.checkpoints import CheckpointMismatch, adapter_digests, latest_complete_checkpoint
+from rl.settings import TrainJob
+from rl.skyrl_config import RunDirs, skyrl_overrides
+from rl.train import CannotStart, check_before_start
+
+
+@pytest.fixture
+def addresses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in (
+        ("PROJECT_DIR", str(Path.cwd())),
+        ("RAY_JOBS_ADDRESS", "http://127.0.0.1:1"),
+        ("MLFLOW_TRACKING_URI", "http://127.0.0.1:2"),
+    ):
+        monkeypatch.setenv(name, value)
+
+
+def retrain_settings(**changes: Any) -> RetrainSettings:
+    return load_deployment("retrain/local", changes)[1]["settings"]
+
+
+def job(**changes: Any) -> TrainJob:
+    settings = retrain_settings(**changes)
+    from rl.dataset import prepare_mazes
+
+    sha256 = prepare_mazes(settings.train.data).train_sha256
+    return TrainJob(run_name="r", train=settings.train, train_mazes_sha256=sha256)
+
+
+@pytest.mark.usefixtures("addresses")
+@pytest.mark.parametrize("name", sorted(deployments()))
+def test_every_deployment_fits_its_flow(name: str) -> None:
+    flow, parameters = load_deployment(name, {})
+    assert f"{flow.name}/" == name[: len(flow.name) + 1]
+    assert "{{" not in parameters["settings"].model_dump_json()
+
+
+@pytest.mark.usefixtures("addresses")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train.grpo.learning_rat": 1}, "settings.train.grpo.learning_rat: Extra inputs are not permitted"),
+        ({"train.lora.rank": 64}, "lora.rank is 64, the engine serves at most engine.max_lora_rank 32"),
+        ({"train.eval_interval": 3}, r"no step up to 8 has both an evaluation \(every 3\) and an export \(every 4\)"),
+        ({"train.engine.colocate": True}, "engine.colocate needs sleep mode"),
+        ({"train.grpo.mini_batch_mazes": 3}, "mazes_per_step 8 must be a multiple of grpo.mini_batch_mazes 3"),
+        ({"train.data.num_train_mazes": 4}, "num_train_mazes 4 is less than one step's 8"),
+        ({"cluster.num_gpus": 1}, r"cluster.num_gpus is 1, train needs 2 \(policy 1 \+ engines 1\)"),
+        ({"run_name": "Not a name"}, "run_name"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_anything_starts(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterTypeError, match=message):
+        retrain_settings(**changes)
+
+
+@pytest.mark.usefixtures("addresses")
+def test_a_deployment_that_does_not_exist_is_answered_with_those_that_do() -> None:
+    with pytest.raises(UnknownDeployment, match=r"no deployment retrain/moon; it has .*retrain/local"):
+        load_deployment("retrain/moon", {})
+
+
+@pytest.mark.usefixtures("addresses")
+def test_settings_survive_the_command_line() -> None:
+    sent = job()
+    assert TrainJob.model_validate_json(sent.model_dump_json()) == sent
+
+
+@pytest.mark.usefixtures("addresses")
+def test_a_model_folder_without_a_processor_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_text("")
+    wanted = r"has no processor_config.json, tokenizer.json; point train.model_path at a model with its processor"
+    with pytest.raises(CannotStart, match=wanted):
+        check_before_start(job(**{"train.model_path": str(tmp_path)}), RunDirs(str(tmp_path), "r"))
+
+
+@pytest.mark.usefixtures("addresses")
+def test_a_full_disk_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CannotStart, match=r"GB free, train.min_free_disk_gb wants 1000000.0"):
+        check_before_start(job(**{"train.min_free_disk_gb": 1e6}), RunDirs(str(tmp_path), "r"))
+
+
+@pytest.mark.usefixtures("addresses")
+def test_an_image_that_draws_other_mazes_than_the_orchestrator_is_refused(tmp_path: Path) -> None:
+    other = job().model_copy(update={"train_mazes_sha256": "0" * 64})
+    with pytest.raises(CannotStart, match="run the same version of the project on both sides"):
+        check_before_start(other, RunDirs(str(tmp_path), "r"))
+
+
+@pytest.mark.usefixtures("addresses")
+def test_everything_of_a_run_lies_in_its_own_folder(tmp_path: Path) -> None:
+    dirs = RunDirs(str(tmp_path), "r")
+    overrides = skyrl_overrides(job(), dirs, None)
+    paths = [value for key, value in overrides.items() if key.endswith(("_path", "log_path")) and value]
+    paths = [path for path in paths if not path.endswith("tiny-qwen3-vl")]
+    assert len(paths) == 4
+    assert all(path.startswith(str(dirs.root)) for path in paths)
+    assert json.dumps(overrides)
+
+
+def checkpoint(folder: Path, step: int, world_size: int, leave_out: str = "") -> None:
+    root = folder / f"global_step_{step}"
+    (root / "policy").mkdir(parents=True)
+    names = [
+        f"policy/{kind}_world_size_{world_size}_rank_{rank}.pt"
+        for kind in ("model", "optim", "extra_state")
+        for rank in range(world_size)
+    ]
+    for name in [*names, "data.pt", "trainer_state.pt"]:
+        if name != leave_out:
+            (root / name).write_text("")
+
+
+def test_a_run_resumes_from_the_newest_complete_checkpoint(tmp_path: Path) -> None:
+    assert latest_complete_checkpoint(tmp_path / "none", 1) is None
+    checkpoint(tmp_path, 4, 2)
+    checkpoint(tmp_path, 12, 2)
+    checkpoint(tmp_path, 20, 2, leave_out="policy/optim_world_size_2_rank_1.pt")
+    checkpoint(tmp_path, 24, 2, leave_out="data.pt")
+    # SkyRL's pointer may lag behind or lead astray: it is not asked.
+    (tmp_path / "latest_ckpt_global_step.txt").write_text("24")
+    found = latest_complete_checkpoint(tmp_path, 2)
+    assert found is not None
+    assert found.step == 12
+
+
+def test_a_checkpoint_of_another_world_size_is_refused(tmp_path: Path) -> None:
+    checkpoint(tmp_path, 4, 6)
+    with pytest.raises(CheckpointMismatch, match="this run has 4 ranks; bring back the ranks it was written with"):
+        latest_complete_checkpoint(tmp_path, 4)
+
+
+def test_an_export_without_weights_is_named(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match=r"has no adapter_model.safetensors; the export is incomplete"):
+        adapter_digests(tmp_path)
