@@ -7,7 +7,7 @@ UV := .local/uv/bin/uv
 export PROJECT_DIR := $(CURDIR)
 LOCAL := .venv/bin/python -m tasks.local
 # Addresses of the running services, for whatever follows in the same shell.
-WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/prefect PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW=ignore &&
+WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/prefect PREFECT_LOGGING_COLORS=false &&
 
 .PHONY: help setup up down run run-long base-model deploy worker check test lock
 

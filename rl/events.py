@@ -76,7 +76,7 @@ _ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 class EventLog:
-    """Writes events to standard output and, line by line, to a file."""
+    """Writes events to standard output and, line by line, to a file that outlives the job."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -89,6 +89,18 @@ class EventLog:
             with self._path.open("a") as file:
                 file.write(line + "\n")
         print(PREFIX + line, flush=True)
+
+    def replay(self, up_to_step: int) -> None:
+        """Print again what earlier attempts of this run evaluated and saved: a resumed job tells the whole story."""
+        if self._path is None or not self._path.is_file():
+            return
+        for line in self._path.read_text().splitlines():
+            event = _ADAPTER.validate_json(line)
+            told = (
+                event.report.step if isinstance(event, Evaluated) else event.step if isinstance(event, Saved) else None
+            )
+            if told is not None and told < up_to_step:
+                print(PREFIX + line, flush=True)
 
 
 def parse_line(line: str) -> Event | None:

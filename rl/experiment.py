@@ -15,6 +15,7 @@ from skyrl.train.config import SkyRLTrainConfig
 from skyrl.train.dataset import PromptDataset
 from skyrl.train.entrypoints.main_base import BasePPOExp
 from skyrl.train.trainer import RayPPOTrainer
+from skyrl.train.utils.trainer_utils import cleanup_old_checkpoints
 
 from rl.checkpoints import adapter_digests
 from rl.dataset import Mazes
@@ -86,6 +87,16 @@ class MazeTrainer(RayPPOTrainer):
         folder = super().save_checkpoints()
         self._log.emit(Saved(kind="checkpoint", step=self.global_step, path=folder, sha256={}))
         return folder
+
+    def _cleanup_old_checkpoints(self) -> None:
+        # Checkpoints lie on one shared file system: SkyRL would start a worker on every node to delete them.
+        cleanup_old_checkpoints(self.cfg.trainer.ckpt_path, self.cfg.trainer.max_ckpts_to_keep)
+
+    async def train(self) -> None:
+        try:
+            await super().train()
+        finally:
+            await self.generator.aclose()
 
     def save_models(self) -> None:
         super().save_models()

@@ -105,6 +105,12 @@ class MazeGenerator(SkyRLVLMGymGenerator):
             )
         return self.tokenizer.encode(both[len(head) + 1 :], add_special_tokens=False)
 
+    async def aclose(self) -> None:
+        """Close the HTTP sessions of both engine clients."""
+        client: Any = self.inference_engine_client
+        await self._engine.aclose()
+        await client.aclose()
+
     async def generate(self, input_batch: Any, disable_tqdm: bool = False) -> Any:
         output = await super().generate(input_batch, disable_tqdm)
         played: list[dict[str, Any]] = output["env_metrics"] or []

@@ -60,6 +60,7 @@ def run(job: TrainJob, log: EventLog) -> None:
     write_rows(dirs.eval_rows, [maze.seed for maze in mazes.eval_set.mazes], job.train.data, "eval")
     checkpoint = latest_complete_checkpoint(dirs.checkpoints, job.train.num_policy_nodes * job.train.num_gpus_per_node)
     log.emit(Resumed(step=checkpoint.step if checkpoint else 0, path=str(checkpoint.path) if checkpoint else ""))
+    log.replay(up_to_step=checkpoint.step if checkpoint else 0)
     overrides = skyrl_overrides(job, dirs, str(checkpoint.path) if checkpoint else None)
     policy_worker = prepare_devices(job, overrides)
     from skyrl.train.config import SkyRLTrainConfig, get_config_as_yaml_str

@@ -15,6 +15,7 @@ import torch
 from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
 from rl.base_model.build import build_model, build_processor
+from rl.base_model.perception import PerceptionHead
 from rl.base_model.play import play_greedily
 from rl.base_model.walks import EpisodeEncoder, training_mazes, walk_batches
 from rl.eval_set import EvalSet, load_eval_set
@@ -41,7 +42,9 @@ def fine_tune(settings: BaseModelSettings, log: EventLog) -> EvalReport:
     encode = EpisodeEncoder(processor)
     mazes = training_mazes(settings.maze, settings.seed, set(eval_set.fingerprints), settings.max_turns)
     batches = walk_batches(mazes, settings.maze.cell_px, settings.episodes_per_step)
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.01)
+    perceive = PerceptionHead(model)
+    parameters = [*model.parameters(), *perceive.parameters()]
+    optimizer = torch.optim.AdamW(parameters, betas=(0.9, 0.95), weight_decay=0.01)
     report = None
     for step, episodes in zip(range(1, settings.num_steps + 1), batches, strict=False):
         started = time.perf_counter()
@@ -49,13 +52,21 @@ def fine_tune(settings: BaseModelSettings, log: EventLog) -> EvalReport:
         for group in optimizer.param_groups:
             group["lr"] = rate
         loss = model.train()(**encode(episodes)).loss
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        seen = perceive([turn.image for episode in episodes for turn in episode])
+        (loss + seen).backward()
+        norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        values = {"sft/loss": float(loss), "sft/grad_norm": float(norm), "sft/learning_rate": rate}
+        values = {
+            "sft/loss": float(loss),
+            "sft/perception_loss": float(seen),
+            "sft/grad_norm": float(norm),
+            "sft/learning_rate": rate,
+        }
         log.emit(Metrics(step=step, values={**values, "sft/step_s": time.perf_counter() - started}))
-        log.emit(Progress(done=step, total=settings.num_steps, text=f"loss {float(loss):.4f}"))
+        log.emit(
+            Progress(done=step, total=settings.num_steps, text=f"loss {float(loss):.4f}, perception {float(seen):.4f}")
+        )
         if step == settings.num_steps or (settings.eval_interval and step % settings.eval_interval == 0):
             report = evaluate(model, processor, settings, eval_set, step)
             log.emit(Evaluated(report=report))

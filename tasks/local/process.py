@@ -85,10 +85,13 @@ class Processes:
         return found if alive else None
 
     def start(self, service: Service) -> Running:
-        """Start in a session of its own and wait until it answers.
+        """Launch and wait until it answers; raises ServiceFailed with the end of the service's log."""
+        launched = self.launch(service)
+        self.wait(service)
+        return launched
 
-        Raises ServiceFailed with the end of the service's log.
-        """
+    def launch(self, service: Service) -> Running:
+        """Start in a session of its own and remember the pid."""
         log_path = self._state / f"{service.name}.log"
         with log_path.open("ab") as log:
             process = subprocess.Popen(
@@ -101,19 +104,20 @@ class Processes:
             )
         found = Running(process.pid, psutil.Process(process.pid).create_time(), service.port)
         (self._state / f"{service.name}.json").write_text(json.dumps(asdict(found)))
+        return found
+
+    def wait(self, service: Service) -> None:
+        """Wait until the launched service answers; raises ServiceFailed with the end of its log."""
+        log_path = self._state / f"{service.name}.log"
         deadline = time.monotonic() + service.timeout_s
         while not answers(service.health_url):
-            if process.poll() is not None or time.monotonic() > deadline:
-                state = (
-                    f"ended with status {process.returncode}" if process.returncode is not None else "did not answer"
-                )
+            alive = self.running(service.name) is not None
+            if not alive or time.monotonic() > deadline:
+                state = f"did not answer within {service.timeout_s:g} s" if alive else "ended before it answered"
                 self.stop(service.name)
                 tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-15:])
-                raise ServiceFailed(
-                    f"{service.name} {state} within {service.timeout_s:g} s; the end of {log_path}:\n{tail}"
-                )
+                raise ServiceFailed(f"{service.name} {state}; the end of {log_path}:\n{tail}")
             time.sleep(0.3)
-        return found
 
     def stop(self, name: str, grace_s: float = 20.0) -> bool:
         """Stop the service and what it started; False when it was not running."""

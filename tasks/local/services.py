@@ -40,13 +40,17 @@ class LocalServices:
 
     def up(self) -> dict[str, str]:
         """Start every service that does not run; returns the environment that points at them."""
+        launched = []
         for name in PREFERRED_PORTS:
             if (found := self._processes.running(name)) is not None:
                 self._say(f"{name} is running (pid {found.pid}, port {found.port})")
                 continue
             service = self._describe(name, choose_port(PREFERRED_PORTS[name], self._say, name))
             self._say(f"starting {name} on port {service.port}")
-            self._processes.start(service)
+            self._processes.launch(service)
+            launched.append(service)
+        for service in launched:
+            self._processes.wait(service)
         return self.environment()
 
     def down(self) -> None:

@@ -45,7 +45,7 @@ def test_a_recycled_pid_is_not_taken_for_the_service(tmp_path: Path) -> None:
 
 def test_a_service_that_dies_shows_the_end_of_its_log(tmp_path: Path) -> None:
     dying = http_service(free_port(), code="raise SystemExit('no database at /nowhere')")
-    with pytest.raises(ServiceFailed, match=r"(?s)web ended with status 1.*no database at /nowhere"):
+    with pytest.raises(ServiceFailed, match=r"(?s)web ended before it answered.*no database at /nowhere"):
         Processes(tmp_path).start(dying)
 
 

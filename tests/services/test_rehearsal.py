@@ -1,0 +1,152 @@
+"""End to end on real parts: Prefect, MLflow, Ray Jobs, SkyRL, vLLM, on tiny settings. About five minutes on 2 cores.
+
+Services run in a state folder of their own, on free ports, and are stopped by pid.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from rl.eval_set import build_eval_set, write_eval_set
+from tasks.local.services import Layout, LocalServices
+
+ROOT = Path(__file__).resolve().parents[2]
+NUM_MAZES = 6
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    state = tmp_path_factory.mktemp("state")
+    local = LocalServices(Layout(ROOT, state), say=print)
+    try:
+        env = local.up()
+        yield {**os.environ, **env, "PROJECT_DIR": str(ROOT), "PREFECT_HOME": str(state / "prefect-client")}
+    finally:
+        local.down()
+
+
+def run_flow(env: dict[str, str], folder: Path, **changes: Any) -> subprocess.CompletedProcess[str]:
+    eval_set = build_eval_set("maze_2d", 7, 9, NUM_MAZES)
+    write_eval_set(eval_set, folder / "eval.json")
+    settings = {
+        "run_name": "rehearsal",
+        "report.reports_dir": folder / "reports",
+        "train.shared_dir": folder / "shared",
+        "train.data.eval_manifest": folder / "eval.json",
+        "train.data.eval_sha256": eval_set.sha256,
+        "train.data.num_train_mazes": 8,
+        "train.grpo.max_steps": 1,
+        "train.grpo.mazes_per_step": 2,
+        "train.grpo.mini_batch_mazes": 2,
+        "train.grpo.rollouts_per_maze": 4,
+        "train.grpo.micro_batch_size": 4,
+        "train.eval_interval": 1,
+        "train.export_interval": 1,
+        **changes,
+    }
+    arguments = [f"{key}={value}" for key, value in settings.items()]
+    command = [sys.executable, "-m", "flows.run", "retrain/local", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=1200)
+
+
+@pytest.fixture(scope="module")
+def finished(services: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("run")
+    done = run_flow(services, folder)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return folder, done.stdout
+
+
+def report_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "reports" / "latest.json").read_text())
+
+
+def test_one_grpo_step_runs_from_prefect_to_the_report(finished: tuple[Path, str]) -> None:
+    folder, printed = finished
+    report = report_of(folder)
+    assert [row["step"] for row in report["evals"]] == [0, 1]
+    assert report["eval_set"]["num_mazes"] == NUM_MAZES
+    assert report["best"]["step"] == 1
+    assert report == json.loads((folder / "reports" / "rehearsal.json").read_text())
+    assert set(report["timings_s"]) == {"prepare_data", "ensure_cluster", "run_training", "pick_best"}
+    assert "| step | solved | mean turns | unparsable replies |" in printed
+    assert {path.name for path in (folder / "reports" / "rehearsal").iterdir()} == {"solve_rate.png", "replays.png"}
+
+
+def test_the_export_is_a_peft_adapter_of_the_language_model(finished: tuple[Path, str]) -> None:
+    export = Path(report_of(finished[0])["best"]["export_path"])
+    config = json.loads((export / "adapter_config.json").read_text())
+    assert config["r"] == 32
+    probe = (
+        "import sys, torch; from peft import PeftModel; from transformers import Qwen3VLForConditionalGeneration as M\n"
+        "base = M.from_pretrained(sys.argv[1]).eval(); ids = torch.arange(60, 90)[None]\n"
+        "before = base(input_ids=ids).logits.detach().clone()\n"
+        "model = PeftModel.from_pretrained(base, sys.argv[2]).eval()\n"
+        "names = [n for n, _ in model.named_parameters() if 'lora_' in n]\n"
+        "assert names and all('language_model' in n for n in names), names\n"
+        "print(float((model(input_ids=ids).logits - before).abs().max()))"
+    )
+    python = ROOT / ".venv-train" / "bin" / "python"
+    model = ROOT / "rl" / "models" / "tiny-qwen3-vl"
+    done = subprocess.run([python, "-c", probe, model, export], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) > 0, "the adapter changes nothing"
+
+
+def test_mlflow_holds_parent_and_child_finished_with_metrics_and_evaluations(
+    services: dict[str, str], finished: tuple[Path, str]
+) -> None:
+    report = report_of(finished[0])
+    client = MlflowClient(services["MLFLOW_TRACKING_URI"])
+    parent, child = (client.get_run(report["mlflow"][key]) for key in ("parent_run_id", "child_run_id"))
+    assert (parent.info.status, child.info.status) == ("FINISHED", "FINISHED")
+    assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert child.data.tags["ray.submission_id"] == "rehearsal-train-1"
+    solved = client.get_metric_history(child.info.run_id, "eval/solved")
+    assert [point.step for point in solved] == [0, 1]
+    assert {"policy/final_loss", "rollouts/dropped_trajectories", "timing/generate"} <= set(child.data.metrics)
+    assert parent.data.params["train.lora.rank"] == "32"
+    assert {item.path for item in client.list_artifacts(child.info.run_id, "evaluations")} == {
+        "evaluations/step_000000.json",
+        "evaluations/step_000001.json",
+    }
+    assert {item.path for item in client.list_artifacts(parent.info.run_id, "pictures")} == {
+        "pictures/solve_rate.png",
+        "pictures/replays.png",
+    }
+
+
+def test_a_second_run_of_that_name_finds_the_first_and_adds_nothing(
+    services: dict[str, str], finished: tuple[Path, str]
+) -> None:
+    folder, _ = finished
+    before = report_of(folder)
+    done = run_flow(services, folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    after = report_of(folder)
+    assert after["mlflow"] == before["mlflow"]
+    assert after["evals"] == before["evals"]
+    client = MlflowClient(services["MLFLOW_TRACKING_URI"])
+    history = client.get_metric_history(after["mlflow"]["child_run_id"], "policy/final_loss")
+    assert [point.step for point in history] == [1]
+
+
+def test_a_job_that_cannot_start_fails_the_run_in_its_own_words(services: dict[str, str], tmp_path: Path) -> None:
+    done = run_flow(services, tmp_path, run_name="hopeless", **{"train.model_path": str(tmp_path)})
+    assert done.returncode != 0
+    assert "CannotStart: model folder" in done.stderr
+    client = MlflowClient(services["MLFLOW_TRACKING_URI"])
+    experiment = client.get_experiment_by_name("maze-retrain")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    assert {run.info.status for run in runs if str(run.info.run_name).startswith("hopeless")} == {"FAILED"}
+    assert not [run for run in runs if run.info.status == "RUNNING"]

@@ -1,0 +1,109 @@
+"""The tiny base model: what is shipped, what building it again gives, and what LoRA adapts in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from PIL import Image
+from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
+
+from rl.base_model.build import build_model, build_processor
+from rl.base_model.play import play_greedily
+from rl.base_model.sft import learning_rate
+from rl.base_model.walks import EpisodeEncoder, oracle_walk, training_mazes, walk_batches
+from rl.eval_set import load_eval_set
+from rl.maze import generate_maze
+from rl.settings import LoraSettings, MazeSettings
+from tests.train.conftest import BASE_MODEL, MANIFEST
+
+
+def test_the_shipped_model_is_small_and_has_a_card() -> None:
+    size_bytes = sum(path.stat().st_size for path in BASE_MODEL.rglob("*"))
+    assert size_bytes <= 8_000_000
+    card = (BASE_MODEL / "README.md").read_text()
+    assert "held-out mazes solved" in card
+    assert "steps of 16 whole episodes" in card
+
+
+def test_the_shipped_processor_is_the_one_that_is_built() -> None:
+    shipped, built = AutoProcessor.from_pretrained(BASE_MODEL), build_processor()
+    assert shipped.tokenizer.get_vocab() == built.tokenizer.get_vocab()
+    assert shipped.chat_template == built.chat_template
+    assert type(shipped).__name__ == "Qwen3VLProcessor"
+
+
+def test_equal_seeds_build_equal_models() -> None:
+    processor = build_processor()
+    first, second, other = (build_model(processor, seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+def test_training_batches_hold_exactly_the_tokens_that_the_engine_sees() -> None:
+    processor: Any = build_processor()
+    walk = oracle_walk(generate_maze(3, 7, 9), 8)
+    batch = EpisodeEncoder(processor)([walk])
+    messages = []
+    for turn in walk:
+        image = {"type": "image", "image": Image.fromarray(turn.image)}
+        messages.append({"role": "user", "content": [{"type": "text", "text": turn.text}, image]})
+        messages.append({"role": "assistant", "content": turn.reply})
+    rendered = processor.apply_chat_template(messages, tokenize=True, return_dict=True, return_tensors="pt")
+    # The template ends with a line feed after the last turn, which nobody generates.
+    assert batch["input_ids"][0].tolist() == rendered["input_ids"][0].tolist()[:-1]
+    assert torch.equal(batch["pixel_values"], rendered["pixel_values"])
+    learned = batch["input_ids"][batch["labels"] != -100]
+    assert processor.tokenizer.decode(learned) == "".join(f"{turn.reply}<|im_end|>" for turn in walk)
+
+
+def test_training_walks_leave_the_evaluation_mazes_out_and_need_no_padding() -> None:
+    held_out = load_eval_set(MANIFEST).fingerprints
+    mazes = training_mazes(MazeSettings(), 0, set(held_out), max_turns=15)
+    seen = [next(mazes) for _ in range(200)]
+    assert held_out.isdisjoint(maze.fingerprint for maze in seen)
+    batch = next(walk_batches(iter(seen), 8, 4))
+    assert len({len(walk) for walk in batch}) == 1
+    assert EpisodeEncoder(build_processor())(batch)["attention_mask"].all()
+
+
+def test_the_learning_rate_warms_up_and_falls() -> None:
+    rates = [learning_rate(step, 100, 1.0) for step in range(100)]
+    assert rates[0] == pytest.approx(0.05)
+    assert max(rates) == 1.0
+    assert rates[-1] == pytest.approx(0.1, abs=0.01)
+
+
+def test_lora_adapts_the_language_model_and_leaves_the_vision_tower_alone() -> None:
+    settings = LoraSettings()
+    model = Qwen3VLForConditionalGeneration.from_pretrained(BASE_MODEL)
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        target_modules=settings.target_modules,
+        exclude_modules=settings.exclude_modules,
+    )
+    names = [name for name, _ in get_peft_model(model, config).named_parameters() if "lora_" in name]
+    assert names
+    assert all("language_model.layers" in name for name in names)
+    assert {name.split(".lora_")[0].rsplit(".", 1)[1] for name in names} == {
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+    }
+
+
+def test_the_shipped_model_plays_in_the_protocol() -> None:
+    model = Qwen3VLForConditionalGeneration.from_pretrained(BASE_MODEL).eval()
+    processor = AutoProcessor.from_pretrained(BASE_MODEL)
+    outcomes = play_greedily(model, processor, MazeSettings(), [0, 1, 2, 3], max_turns=4)
+    assert [outcome.seed for outcome in outcomes] == [0, 1, 2, 3]
+    assert sum(outcome.unparsable_replies for outcome in outcomes) == 0
+    assert Path(BASE_MODEL / "config.json").exists()
