@@ -6,6 +6,7 @@ Needs a Prefect API, MLflow (settings.tracking) and a Ray cluster (settings.clus
 from __future__ import annotations
 
 from prefect import flow
+from prefect.runtime import flow_run
 
 from flows.settings import BaseModelFlowSettings
 from tasks.base_model import fine_tune_base_model
@@ -16,7 +17,7 @@ from tasks.tracking import tracked_run
 @flow(name="base-model")
 def base_model(settings: BaseModelFlowSettings) -> str:
     """Make the model in ``settings.model.output_dir`` and return that folder."""
-    run_name = f"base-model-seed{settings.model.seed}-{settings.model.num_steps}"
+    run_name = f"base-model-{flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
     cluster = ensure_cluster(settings.cluster)
     with tracked_run(settings.tracking, run_name, settings.model_dump(mode="json")) as tracked:
         return fine_tune_base_model(settings.model, settings.job, settings.tracking, run_name, cluster, tracked)

@@ -34,26 +34,39 @@ class MazeSettings(Settings):
         return {**size, "cell_px": self.cell_px} if self.env_id == "maze_2d" else {**size, "render_mode": "rgb_array"}
 
 
+class WalkStage(Settings):
+    """One stage of fine-tuning, with an optimiser of its own."""
+
+    num_steps: int = Field(ge=1)
+    """Optimiser steps."""
+    schedule_steps: int = Field(ge=1)
+    """Length of the learning rate's schedule; a stage that is shorter stops on the way down."""
+    peak_learning_rate: float = Field(gt=0)
+    """AdamW learning rate after the warm-up, which then falls along a half cosine."""
+    stumble_rate: float = Field(default=0.0, ge=0, lt=1)
+    """Share of turns at which the walker takes a random direction, which is not imitated."""
+
+
 class BaseModelSettings(Settings):
     """How the tiny base model is built and fine-tuned on oracle walks."""
 
     output_dir: str
     """Folder that receives the model, its processor and its card."""
     maze: MazeSettings
-    manifest_path: str
+    eval_manifest: str
     """Evaluation manifest; its mazes are kept out of the training walks."""
     seed: int = 0
     """Seeds the weights and the order of the walks."""
-    num_steps: int = Field(default=600, ge=1)
-    """Optimiser steps."""
+    stages: tuple[WalkStage, ...]
+    """Run one after the other."""
     episodes_per_step: int = Field(default=16, ge=1)
-    """Whole oracle episodes in one step, all of equal length."""
-    peak_learning_rate: float = Field(default=1e-3, gt=0)
-    """AdamW learning rate after the warm-up, which then falls along a half cosine."""
+    """Whole episodes in one step, with equally many turns."""
     max_turns: int = Field(default=15, ge=2)
     """Only mazes that an oracle solves within this many turns are walked."""
     eval_interval: int = Field(default=100, ge=0)
     """Play the evaluation mazes greedily every so many steps; 0 plays them only at the end."""
+    initial_model: str = ""
+    """Folder of a model to go on from; empty builds one."""
 
 
 class DataSettings(Settings):

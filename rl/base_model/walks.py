@@ -12,8 +12,8 @@ from PIL import Image
 from transformers import Qwen3VLProcessor
 
 from rl.base_model.build import CELL_PX
-from rl.maze import Maze, generate_maze, moved, shortest_path
-from rl.prompts import EXECUTED, Move, Stop, action_text, opening_message, task_prompt
+from rl.maze import Direction, Maze, generate_maze, moved, shortest_path
+from rl.prompts import EXECUTED, HIT_WALL, Move, Stop, action_text, opening_message, task_prompt
 from rl.render import render
 from rl.settings import MazeSettings
 
@@ -22,20 +22,41 @@ Batch = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Turn:
-    """What the agent saw and what it answered; ``reply`` is None for a turn still to be answered."""
+    """What the agent saw and what it answered."""
 
     text: str
     image: np.ndarray
-    reply: str | None
+    reply: str
+    learned: bool = True
+    """False for a stumble: it stands in the history, and is not imitated."""
 
 
 def oracle_walk(maze: Maze, cell_px: int) -> list[Turn]:
     """The shortest path as an episode, with the stop at its end."""
+    return stumbling_walk(maze, cell_px, np.random.default_rng(0), stumble_rate=0.0, max_turns=10**6)
+
+
+def stumbling_walk(
+    maze: Maze, cell_px: int, rng: np.random.Generator, stumble_rate: float, max_turns: int
+) -> list[Turn]:
+    """A walk whose agent takes a random direction at ``stumble_rate`` of its turns, and the shortest path otherwise.
+
+    The oracle's replies after a stumble show how to come back from a wall or a wrong turn (the idea of DAgger,
+    Ross et al., AISTATS 2011). The walk may end at ``max_turns`` without a stop.
+    """
     agent, text, turns = maze.start, opening_message(task_prompt(*maze.shape_HW)), []
-    for direction in shortest_path(maze):
-        turns.append(Turn(text, render(maze, agent, cell_px), action_text(Move(direction))))
-        agent, text = moved(agent, direction), EXECUTED
-    return [*turns, Turn(text, render(maze, agent, cell_px), action_text(Stop()))]
+    while len(turns) < max_turns:
+        path = shortest_path(maze, agent)
+        image = render(maze, agent, cell_px)
+        stumbles = rng.random() < stumble_rate
+        if not path and not stumbles:
+            return [*turns, Turn(text, image, action_text(Stop()))]
+        direction = Direction(int(rng.integers(len(Direction)))) if stumbles else path[0]
+        turns.append(Turn(text, image, action_text(Move(direction)), learned=not stumbles))
+        step = moved(agent, direction)
+        text = EXECUTED if maze.is_free(step) else HIT_WALL
+        agent = step if maze.is_free(step) else agent
+    return turns
 
 
 class EpisodeEncoder:
@@ -77,9 +98,9 @@ class EpisodeEncoder:
             newline = "\n" if ids else ""
             asked = f"{newline}<|im_start|>user\n{turn.text}{image}<|im_end|>\n<|im_start|>assistant\n"
             seen = tokenizer.encode(asked, add_special_tokens=False)
-            said = [] if turn.reply is None else tokenizer.encode(turn.reply + "<|im_end|>", add_special_tokens=False)
+            said = tokenizer.encode(turn.reply + "<|im_end|>", add_special_tokens=False)
             ids += seen + said
-            labels += [-100] * len(seen) + said
+            labels += [-100] * len(seen) + (said if turn.learned else [-100] * len(said))
         return ids, labels
 
 
@@ -92,11 +113,10 @@ def training_mazes(maze: MazeSettings, seed: int, held_out: set[str], max_turns:
             yield drawn
 
 
-def walk_batches(mazes: Iterator[Maze], cell_px: int, batch_size: int) -> Iterator[list[list[Turn]]]:
-    """Batches of walks of equal length, in the order in which a length first fills a batch: no padding."""
+def walk_batches(walks: Iterator[list[Turn]], batch_size: int) -> Iterator[list[list[Turn]]]:
+    """Batches of walks with equally many turns, in the order in which a length first fills a batch."""
     waiting: dict[int, list[list[Turn]]] = defaultdict(list)
-    for maze in mazes:
-        walk = oracle_walk(maze, cell_px)
+    for walk in walks:
         same_length = waiting[len(walk)]
         same_length.append(walk)
         if len(same_length) == batch_size:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
@@ -12,11 +13,13 @@ from PIL import Image
 from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
 
 from rl.base_model.build import build_model, build_processor
+from rl.base_model.perception import cell_labels
 from rl.base_model.play import play_greedily
 from rl.base_model.sft import learning_rate
-from rl.base_model.walks import EpisodeEncoder, oracle_walk, training_mazes, walk_batches
+from rl.base_model.walks import EpisodeEncoder, oracle_walk, stumbling_walk, training_mazes, walk_batches
 from rl.eval_set import load_eval_set
-from rl.maze import generate_maze
+from rl.maze import Direction, generate_maze
+from rl.render import render
 from rl.settings import LoraSettings, MazeSettings
 from tests.train.conftest import BASE_MODEL, MANIFEST
 
@@ -65,9 +68,28 @@ def test_training_walks_leave_the_evaluation_mazes_out_and_need_no_padding() -> 
     mazes = training_mazes(MazeSettings(), 0, set(held_out), max_turns=15)
     seen = [next(mazes) for _ in range(200)]
     assert held_out.isdisjoint(maze.fingerprint for maze in seen)
-    batch = next(walk_batches(iter(seen), 8, 4))
+    batch = next(walk_batches(iter([oracle_walk(maze, 8) for maze in seen]), 4))
     assert len({len(walk) for walk in batch}) == 1
     assert EpisodeEncoder(build_processor())(batch)["attention_mask"].all()
+
+
+def test_a_stumble_stands_in_the_history_and_is_not_imitated() -> None:
+    walk = stumbling_walk(generate_maze(3, 7, 9), 8, np.random.default_rng(5), stumble_rate=0.4, max_turns=15)
+    assert 0 < sum(not turn.learned for turn in walk) < len(walk) <= 15
+    batch = EpisodeEncoder(build_processor())([walk])
+    learned = batch["input_ids"][batch["labels"] != -100]
+    wanted = "".join(f"{turn.reply}<|im_end|>" for turn in walk if turn.learned)
+    assert build_processor().tokenizer.decode(learned) == wanted
+
+
+def test_every_visual_token_is_labelled_from_the_picture() -> None:
+    maze = generate_maze(3, 7, 9)
+    content, free = cell_labels(render(maze, maze.start, 8))
+    assert content.reshape(7, 9)[maze.start] == 3
+    assert content.reshape(7, 9)[maze.target] == 2
+    assert (content.reshape(7, 9) == 0).tolist() == maze.wall_HW.tolist()
+    around = {direction for direction in Direction if free.reshape(7, 9, 4)[maze.start][direction]}
+    assert around == {direction for direction, _ in maze.neighbours(maze.start)}
 
 
 def test_the_learning_rate_warms_up_and_falls() -> None:
