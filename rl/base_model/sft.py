@@ -123,8 +123,8 @@ def save(model: Any, processor: Any, settings: BaseModelSettings, report: EvalRe
 
 def _card(settings: BaseModelSettings, report: EvalReport, num_parameters: int) -> str:
     maze = settings.maze
-    stages = ", then ".join(
-        f"{stage.num_steps} at a peak learning rate of {stage.peak_learning_rate} with {stage.stumble_rate:.0%} stumbles"
+    recipe = ", then ".join(
+        f"{stage.num_steps} at a peak rate of {stage.peak_learning_rate} with {stage.stumble_rate:.0%} stumbles"
         for stage in settings.stages
     )
     return f"""\
@@ -138,7 +138,7 @@ made by this project. It stands in for the VisGym SFT checkpoint of Qwen3-VL-8B 
 | data | shortest-path walks in random {maze.height}x{maze.width} mazes, {maze.cell_px} px a cell, at most \
 {settings.max_turns} turns; the evaluation mazes are left out by fingerprint |
 | training | {report.step} steps of {settings.episodes_per_step} whole episodes, AdamW, seed {settings.seed}; \
-{stages} |
+{recipe} |
 | evaluation | {report.num_solved} of {report.num_mazes} held-out mazes solved, greedy, evaluation set \
 {report.eval_set_sha256[:12]} |
 | replies without an action | {report.unparsable_replies} |

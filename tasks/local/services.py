@@ -131,4 +131,5 @@ class LocalServices:
             # Jobs get this long to end on their own when they are stopped; Ray's default is 3 s.
             "RAY_JOB_STOP_WAIT_TIME_S": "20",
         }
-        return Service("ray", argv, env, port, f"http://127.0.0.1:{port}/api/version", timeout_s=300.0)
+        # Ray's client server gives the raylet 30 s and, when a busy machine misses them, takes the head down with it.
+        return Service("ray", argv, env, port, f"http://127.0.0.1:{port}/api/version", timeout_s=300.0, attempts=3)
