@@ -101,5 +101,5 @@ def policy_worker() -> Any:
 
 ENGINE_INIT_KWARGS = {
     # SkyRL turns "auto" into the GPU worker.
-    "worker_cls": "vllm.v1.worker.cpu_worker.CPUWorker",
+    "worker_cls": "rl.cpu_engine.SingleAdapterCPUWorker",
 }
