@@ -82,12 +82,8 @@ def _use_gloo(torch: Any) -> None:
     torch.distributed.init_device_mesh = init_device_mesh
 
 
-def policy_worker() -> Any:
-    """The FSDP policy worker without the NCCL weight-transfer engine: LoRA reaches the engine by disk.
-
-    Returns a Ray remote class. Call after ``install``.
-    """
-    import ray
+def policy_worker_class() -> type:
+    """The FSDP policy worker without the NCCL weight-transfer engine: LoRA reaches the engine by disk."""
     from skyrl.backends.skyrl_train.workers.fsdp.fsdp_worker import FSDPPolicyWorkerBase
 
     class LoraByDiskPolicyWorker(FSDPPolicyWorkerBase):
@@ -96,7 +92,14 @@ def policy_worker() -> Any:
                 raise RuntimeError("full weights need a GPU transport; on a CPU train a LoRA adapter (lora.rank > 0)")
             self._weight_sync_inference_client = inference_engine_client
 
-    return ray.remote(num_gpus=1)(LoraByDiskPolicyWorker)
+    return LoraByDiskPolicyWorker
+
+
+def policy_worker() -> Any:
+    """The Ray actor class of ``policy_worker_class``, one logical GPU each. Call after ``install``."""
+    import ray
+
+    return ray.remote(num_gpus=1)(policy_worker_class())
 
 
 ENGINE_INIT_KWARGS = {

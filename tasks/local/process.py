@@ -31,8 +31,6 @@ class Service:
     port: int
     health_url: str
     timeout_s: float = 180.0
-    attempts: int = 1
-    """Starts in all, when it ends before it answers."""
 
 
 @dataclass(frozen=True)
@@ -110,14 +108,10 @@ class Processes:
 
     def wait(self, service: Service) -> None:
         """Wait until the launched service answers; raises ServiceFailed with the end of its log."""
-        attempts_left = service.attempts - 1
         deadline = time.monotonic() + service.timeout_s
         while not answers(service.health_url):
             alive = self.running(service.name) is not None
-            if not alive and attempts_left > 0:
-                attempts_left -= 1
-                self.launch(service)
-            elif not alive or time.monotonic() > deadline:
+            if not alive or time.monotonic() > deadline:
                 state = f"did not answer within {service.timeout_s:g} s" if alive else "ended before it answered"
                 self.stop(service.name)
                 log_path = self._state / f"{service.name}.log"

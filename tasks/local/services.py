@@ -113,15 +113,7 @@ class LocalServices:
         return Service("s3", argv, {}, port, f"http://127.0.0.1:{port}/moto-api/")
 
     def _ray(self, port: int) -> Service:
-        argv = [
-            str(self._layout.train_bin / "ray"), "start", "--head", "--block", "--node-ip-address", "127.0.0.1",
-            "--port", str(choose_port(6379, self._say, "Ray's GCS")),
-            "--dashboard-host", "127.0.0.1", "--dashboard-port", str(port), "--include-dashboard", "true",
-            "--dashboard-agent-listen-port", str(choose_port(52365, self._say, "Ray's dashboard agent")),
-            "--ray-client-server-port", str(choose_port(10001, self._say, "Ray's client server")),
-            "--num-cpus", "8", "--num-gpus", str(NUM_LOGICAL_GPUS), "--object-store-memory", "1000000000",
-            "--disable-usage-stats",
-        ]  # fmt: skip
+        argv = [str(self._layout.train_bin / "python"), "-m", "tasks.local.ray_head", str(port), str(NUM_LOGICAL_GPUS)]
         env = {
             "PATH": f"{self._layout.train_bin}:{os.environ.get('PATH', '')}",
             "PYTHONPATH": str(self._layout.project),
@@ -130,6 +122,6 @@ class LocalServices:
             "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "300",
             # Jobs get this long to end on their own when they are stopped; Ray's default is 3 s.
             "RAY_JOB_STOP_WAIT_TIME_S": "20",
+            "RAY_USAGE_STATS_ENABLED": "0",
         }
-        # Ray's client server gives the raylet 30 s and, when a busy machine misses them, takes the head down with it.
-        return Service("ray", argv, env, port, f"http://127.0.0.1:{port}/api/version", timeout_s=300.0, attempts=3)
+        return Service("ray", argv, env, port, f"http://127.0.0.1:{port}/api/version", timeout_s=300.0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import io
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -100,7 +101,8 @@ class ScriptedEngine:
         self.num_rendered_images = 0
 
     async def render_chat_completion(self, payload: dict[str, Any]) -> dict[str, Any]:
-        messages = payload["json"]["messages"]
+        # The processor rewrites image parts in place; the conversation is the generator's.
+        messages = copy.deepcopy(payload["json"]["messages"])
         images = [picture(m) for m in messages if not isinstance(m["content"], str)]
         self.num_rendered_images += len(images)
         text = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
@@ -118,7 +120,7 @@ class ScriptedEngine:
         batch = args[0] if args else None
         prompt = batch["prompt_token_ids"][0] if batch else kwargs["prompt_token_ids"]
         self.prompts.append(list(prompt))
-        self.features.append(batch["mm_features"][0] if batch else kwargs["mm_features"])
+        self.features.append(copy.deepcopy(batch["mm_features"][0] if batch else kwargs["mm_features"]))
         ids = self.replies.pop(0)
         logprobs = [-0.25] * len(ids)
         if batch:
@@ -202,6 +204,8 @@ def test_a_reply_with_image_tokens_costs_its_trajectory_and_nothing_else(monkeyp
 def test_a_template_that_rewrites_earlier_turns_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = ScriptedEngine([])
     tokenizer = engine.processor.tokenizer
-    tokenizer.chat_template = tokenizer.chat_template.replace("{{ message.content }}", "{{ message.content[::-1] }}.")
+    tokenizer.chat_template = tokenizer.chat_template.replace(
+        "{{ message.content }}", "{{ (message.role == 'assistant') * '<think></think>' + message.content }}"
+    )
     with pytest.raises(rl.generator.PrefixPropertyBroken, match="rewrites earlier turns"):
         MazeGenerator._ids_after_reply(SimpleNamespace(tokenizer=tokenizer))  # type: ignore[arg-type]

@@ -1,0 +1,38 @@
+"""Process entry point: a Ray head with dashboard and Jobs API, alive as long as this process.
+
+``ray start --head --block`` would also start the Ray Client server, which nobody here uses and which, when a busy
+machine makes it wait 30 s for the raylet, takes the head down with it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+
+def main(argv: list[str]) -> None:
+    dashboard_port, num_gpus = int(argv[1]), int(argv[2])
+    import ray
+
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    ray.init(
+        # Not whatever cluster an earlier `ray start` left its address for.
+        address="local",
+        num_cpus=8,
+        num_gpus=num_gpus,
+        include_dashboard=True,
+        dashboard_host="127.0.0.1",
+        dashboard_port=dashboard_port,
+        object_store_memory=1_000_000_000,
+        log_to_driver=False,
+        _node_ip_address="127.0.0.1",
+    )
+    stopped.wait()
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv)
