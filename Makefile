@@ -44,7 +44,7 @@ run: up ## retrain/local: the whole training half, about 20 minutes
 run-long: up ## retrain/local-long: at most three hours
 	@$(WITH_SERVICES) .venv/bin/python -m flows.run retrain/local-long $(SET)
 
-base-model: up ## build and fine-tune the tiny base model again, about 25 minutes
+base-model: up ## build and fine-tune the tiny base model again
 	@$(WITH_SERVICES) .venv/bin/python -m flows.run base-model/local $(SET)
 
 deploy: up ## register the deployments in the Prefect UI
