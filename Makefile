@@ -62,5 +62,5 @@ test: setup ## the whole suite
 	@.venv-train/bin/python -m pytest tests/train
 
 lock: $(UV) ## compile the lock files again from pyproject.toml
-	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-emit-index-url --no-header --extra flows --extra dev -o locks/flows.txt
-	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-emit-index-url --no-header --extra train --override locks/overrides.txt -o locks/train.txt
+	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-header --extra flows --extra dev -o locks/flows.txt
+	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-header --extra train --override locks/overrides.txt -o locks/train.txt

@@ -147,11 +147,14 @@ class MazeGenerator(SkyRLVLMGymGenerator):
             dropped = not self._vision_ids.isdisjoint(reply_ids)
             if dropped:
                 # The training forward counts image tokens against images: these have none.
-                reply_ids = [self.tokenizer.eos_token_id if i in self._vision_ids else i for i in reply_ids]
+                # The environment never sees the reply, so that it cannot count as solved either.
+                eos = self.tokenizer.eos_token_id
+                trajectory.add_reply([eos if i in self._vision_ids else i for i in reply_ids], logprobs, 0.0)
+                break
             text = self.tokenizer.decode(reply_ids, skip_special_tokens=True)
             step = await self._timed(spent, "env", env.step, text)
             trajectory.add_reply(reply_ids, logprobs, float(step["reward"]))
-            done = step["done"] or dropped
+            done = step["done"]
             if not done:
                 observation, images = await self._render_message(spent, step["observations"])
                 await self._check_prefix_once(conversation, step["observations"], trajectory.prompt_ids, observation)

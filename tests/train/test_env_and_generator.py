@@ -197,11 +197,22 @@ def test_a_reply_with_image_tokens_costs_its_trajectory_and_nothing_else(monkeyp
     assert ours.env_metrics["dropped"] == 1
     assert sum(ours.loss_mask) == 0
     assert sum(ours.reward) == 0
+    assert not ours.env_metrics["outcome"].solved
     num_images = len(ours.image_grid_thw)
     assert (ours.prompt_ids + ours.response_ids).count(pad) == 63 * num_images
 
 
-def test_a_template_that_rewrites_earlier_turns_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dropped_trajectory_is_not_solved_even_where_its_reply_would_have_been(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pad = build_processor().tokenizer.convert_tokens_to_ids("<|image_pad|>")
+    *walk, stop = tokens(*ORACLE)
+    ours, _ = play(monkeypatch, [*walk, [pad, *stop]])
+    assert not ours.env_metrics["outcome"].solved
+    assert sum(ours.reward) == 0
+
+
+def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
     engine = ScriptedEngine([])
     tokenizer = engine.processor.tokenizer
     tokenizer.chat_template = tokenizer.chat_template.replace(
