@@ -14,7 +14,7 @@ WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: .venv/.synced .venv-train/.synced ## uv, Python 3.12 and both locked environments
+setup: .venv/.synced .venv-train/.synced .venv-serve/.synced ## uv, Python 3.12 and the locked environments
 
 $(UV):
 	@found=""; for python in "$$PYTHON312" python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python3.12 python3; do \
@@ -31,6 +31,11 @@ $(UV):
 	@echo "installing .venv-train (SkyRL, vLLM)"
 	@$(UV) venv --quiet --allow-existing --python .local/uv/bin/python .venv-train
 	@$(UV) pip sync --quiet --require-hashes --python .venv-train/bin/python locks/train.txt && touch $@
+
+.venv-serve/.synced: locks/serve.txt | $(UV)
+	@echo "installing .venv-serve (Ray Serve LLM, vLLM)"
+	@$(UV) venv --quiet --allow-existing --python .local/uv/bin/python .venv-serve
+	@$(UV) pip sync --quiet --require-hashes --python .venv-serve/bin/python locks/serve.txt && touch $@
 
 up: setup ## start the local services that are not running
 	@$(LOCAL) up
@@ -64,3 +69,4 @@ test: setup ## the whole suite
 lock: $(UV) ## compile the lock files again from pyproject.toml
 	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-header --extra flows --extra dev -o locks/flows.txt
 	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-header --extra train --override locks/overrides.txt -o locks/train.txt
+	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-header --extra serve --override locks/overrides.txt -o locks/serve.txt

@@ -106,3 +106,8 @@ ENGINE_INIT_KWARGS = {
     # SkyRL turns "auto" into the GPU worker.
     "worker_cls": "rl.cpu_engine.SingleAdapterCPUWorker",
 }
+
+ENGINE_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""Runs the worker inside the engine's process. vLLM's choice for CPUs starts another process (40 s of imports) and
+polls it with sched_yield, which takes a core from it; the reason for it, binding OpenMP threads, does not apply to
+``VLLM_CPU_OMP_THREADS_BIND=nobind``."""

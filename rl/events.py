@@ -71,7 +71,17 @@ class Fault(_Event):
     message: str
 
 
-Event = Annotated[Progress | Metrics | Evaluated | Saved | Resumed | Fault, Field(discriminator="kind")]
+class Probed(_Event):
+    """The training side's answer to one probe conversation."""
+
+    kind: Literal["probed"] = "probed"
+    number: int
+    text: str
+    logprobs: tuple[float, ...]
+    """One per generated token, natural logarithm."""
+
+
+Event = Annotated[Progress | Metrics | Evaluated | Saved | Resumed | Fault | Probed, Field(discriminator="kind")]
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)
 
 

@@ -20,8 +20,10 @@ from skyrl.train.generators.skyrl_gym_generator import TrajectoryOutput
 from skyrl.train.generators.skyrl_vlm_generator import SkyRLVLMGymGenerator
 
 from rl.prompts import Stop, action_text
+from rl.render_cache import RenderCache
 from rl.score import Outcome
 
+RENDER_CACHE_BYTES = 512 * 2**20
 _REPLY = action_text(Stop())
 
 
@@ -90,6 +92,7 @@ class MazeGenerator(SkyRLVLMGymGenerator):
         names = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
         self._vision_ids = set(self.tokenizer.convert_tokens_to_ids(list(names)))
         self._prefix_checked = False
+        self._render_cached = RenderCache(self._render_conversation, RENDER_CACHE_BYTES)  # type: ignore[arg-type]
         self.outcomes: list[Outcome] = []
         self.num_dropped = 0
 
@@ -194,7 +197,7 @@ class MazeGenerator(SkyRLVLMGymGenerator):
     async def _render_message(self, spent: dict[str, float], messages: Any) -> tuple[list[int], dict[str, list[Any]]]:
         """Ids (with the generation prompt) and images of messages on their own."""
         started = time.monotonic()
-        rendered = await self._render_conversation(messages)
+        rendered = await self._render_cached(messages)
         spent["render"] += time.monotonic() - started
         return rendered["prompt_ids"], _images(rendered["features"])  # type: ignore[arg-type]
 

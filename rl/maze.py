@@ -26,6 +26,11 @@ class Direction(IntEnum):
         """Change of (row, column)."""
         return _DELTAS[self]
 
+    @property
+    def opposite(self) -> Direction:
+        """The way back."""
+        return Direction((self + 2) % 4)
+
 
 _DELTAS: dict[Direction, Cell] = {
     Direction.RIGHT: (0, 1),
@@ -144,6 +149,26 @@ def shortest_path(maze: Maze, start: Cell | None = None) -> list[Direction]:
         moves.append(direction)
         link = came_by[cell]
     return moves[::-1]
+
+
+def way_to_target(maze: Maze) -> dict[Cell, Direction]:
+    """For every free cell but the target, the first move of its shortest path."""
+    way: dict[Cell, Direction] = {}
+    queue = deque([maze.target])
+    while queue:
+        cell = queue.popleft()
+        for direction, step in maze.neighbours(cell):
+            if step != maze.target and step not in way:
+                way[step] = direction.opposite
+                queue.append(step)
+    return way
+
+
+def any_free_cell(maze: Maze, rng: np.random.Generator) -> Cell:
+    """A free cell, all equally likely."""
+    free = np.argwhere(~maze.wall_HW)
+    row, column = free[int(rng.integers(len(free)))]
+    return int(row), int(column)
 
 
 def turns_needed(maze: Maze) -> int:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rl import cpu_bridge
 from rl.checkpoints import latest_complete_checkpoint
 from rl.dataset import Mazes, prepare_mazes, write_rows
 from rl.events import EventLog, Fault, Resumed
@@ -68,6 +69,9 @@ def run(job: TrainJob, log: EventLog) -> None:
 
     cfg = SkyRLTrainConfig.from_cli_overrides(overrides)
     validate_cfg(cfg)
+    if job.train.engine.device == "cpu":
+        # SkyRL's check knows "mp" and "ray"; vLLM takes any executor by its path.
+        cfg.generator.inference_engine.distributed_executor_backend = cpu_bridge.ENGINE_EXECUTOR
     # SkyRL edits values after construction: keep what it resolved them to.
     (dirs.root / "skyrl_resolved.yaml").write_text(get_config_as_yaml_str(cfg))
     start_ray(job, cfg)
@@ -84,8 +88,6 @@ def prepare_devices(job: TrainJob, overrides: dict[str, Any]) -> Any:
     os.environ.update(job.train.engine.env)
     if job.train.engine.device == "cuda":
         return None
-    from rl import cpu_bridge
-
     cpu_bridge.install()
     overrides["generator.inference_engine.engine_init_kwargs"] |= cpu_bridge.ENGINE_INIT_KWARGS
     return cpu_bridge.policy_worker

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
-from rl.events import Evaluated, Event, Fault, Metrics, Progress, Resumed, Saved, parse_line
+from rl.events import Evaluated, Event, Fault, Metrics, Probed, Progress, Resumed, Saved, parse_line
 from rl.score import EvalReport
 from tasks.adapters import JobsClient, JobState, TrainingJobFailed, TrainingStalled
 from tasks.records import ExportRef
@@ -40,6 +40,7 @@ class JobStory:
     resumed_from_step: int = 0
     last_step: int = 0
     faults: list[Fault] = field(default_factory=list)
+    probes: dict[int, Probed] = field(default_factory=dict)
     num_lines: int = 0
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=20))
 
@@ -80,6 +81,8 @@ class JobStory:
                 self.checkpoint_steps.add(event.step)
             case Resumed():
                 self.resumed_from_step = event.step
+            case Probed():
+                self.probes[event.number] = event
             case Fault():
                 self.faults.append(event)
                 sinks.line(f"{event.boundary}: {event.message}")

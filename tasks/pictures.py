@@ -8,19 +8,13 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from scipy.stats import binomtest
 
 from rl.maze import Cell, Direction, Maze, generate_maze, moved
 from rl.render import render
 from rl.score import MOVE_LETTERS, EvalReport, Outcome
+from tasks.gate import wilson_interval
 
 _CELL_PX = 16
-
-
-def wilson_interval(num_solved: int, num_mazes: int) -> tuple[float, float]:
-    """95% Wilson score interval of a solve rate."""
-    interval = binomtest(num_solved, num_mazes).proportion_ci(method="wilson")
-    return float(interval.low), float(interval.high)
 
 
 def solve_rate_curve(evaluations: Sequence[EvalReport], ceiling: int, best_step: int, title: str) -> Figure:

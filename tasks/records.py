@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
 
 from rl.score import EvalReport
@@ -69,3 +71,103 @@ class BestStep(Record):
     base: EvalReport
     best: EvalReport
     export: ExportRef
+
+
+class PublishedAdapter(Record):
+    """An adapter in the object store, under a name that never changes its meaning."""
+
+    name: str
+    uri: str
+    sha256: str
+    """Over the digests of its files."""
+    step: int
+    model_id: str
+    """What clients of the endpoint call it."""
+
+
+class ServedEndpoint(Record):
+    """A Serve application that runs."""
+
+    url: str
+    base_model_id: str
+    deployed: bool
+    """Whether this run had to deploy it."""
+
+
+class Certificate(Record):
+    """Evidence that the endpoint serves the adapter that was trained, under its name."""
+
+    adapter: PublishedAdapter
+    listed: bool
+    """The endpoint's model list has it."""
+    num_probes: int
+    num_different_from_base: int
+    """Probes that it answers unlike the base model: other text, or other log-probabilities."""
+    num_equal_replies: int
+    """Probes that endpoint and training side answer with the same text."""
+    max_logprob_difference: float
+    """Largest over all generated tokens, endpoint against training side."""
+    training_solved: int
+    endpoint_solved: int
+    agreement_p_value: float
+    """Exact McNemar test between both evaluations of the same mazes."""
+    failures: tuple[str, ...]
+    """What does not hold; empty when the proof stands."""
+
+    @property
+    def holds(self) -> bool:
+        return not self.failures
+
+
+Decision = Literal["promote", "keep", "reject"]
+
+
+class Comparison(Record):
+    """Candidate against reference, maze by maze."""
+
+    reference: str
+    """Model id of the reference."""
+    wins: int
+    """Mazes that only the candidate solved."""
+    losses: int
+    """Mazes that only the reference solved."""
+    both: int
+    neither: int
+    p_value: float
+    """Two-sided exact McNemar test that wins and losses are equally likely; 1 when there are none."""
+
+    @property
+    def margin(self) -> int:
+        """Mazes by which the candidate is ahead."""
+        return self.wins - self.losses
+
+
+class Verdict(Record):
+    """What to do with a candidate, and why."""
+
+    decision: Decision
+    reason: str
+    candidate_solved: int
+    num_mazes: int
+    interval: tuple[float, float]
+    """95% Wilson interval of the candidate's solve rate."""
+    against_base: Comparison
+    against_champion: Comparison | None
+
+
+class ChampionChange(Record):
+    """Who is champion now, and who was before."""
+
+    champion: str
+    previous: str | None
+
+
+class ServedRun(Record):
+    """What became of the best step after training."""
+
+    adapter: PublishedAdapter
+    endpoint: ServedEndpoint
+    certificate: Certificate
+    verdict: Verdict
+    change: ChampionChange | None
+    """None when the champion stays."""

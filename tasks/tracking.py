@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from prefect import get_run_logger
 
+from rl.score import EvalReport
 from tasks.adapters.mlflow_runs import MlflowRuns
 from tasks.records import TrackedRun
 from tasks.settings import TrackingSettings
@@ -22,15 +23,46 @@ def tracked_run(settings: TrackingSettings, run_name: str, params: Mapping[str, 
     mlflow = MlflowRuns(settings.tracking_uri, settings.experiment)
     run = mlflow.open(run_name, flat(params), {"maze.run_name": run_name})
     get_run_logger().info("MLflow: %s", run.url)
-    try:
+    with _ended_by_its_verdict(lambda status: mlflow.close(run, status)):
         yield run
+
+
+class TrackedEvaluation:
+    """One run in MLflow that holds one evaluation."""
+
+    def __init__(self, mlflow: MlflowRuns, run_id: str, url: str) -> None:
+        self._mlflow, self._run_id, self._url = mlflow, run_id, url
+
+    def log(self, report: EvalReport) -> str:
+        """Log the figures and every maze's outcome; returns the run's page."""
+        self._mlflow.log_metrics(self._run_id, report.step, report.metrics())
+        self._mlflow.log_text(self._run_id, report.model_dump_json(indent=1), "evaluation.json")
+        return self._url
+
+
+@contextmanager
+def tracked_evaluation(
+    settings: TrackingSettings, run_name: str, model_id: str, params: Mapping[str, Any]
+) -> Iterator[TrackedEvaluation]:
+    """A run for one evaluation, open while the block runs; ended as ``tracked_run`` ends its runs."""
+    mlflow = MlflowRuns(settings.tracking_uri, settings.experiment)
+    tags = {"maze.role": "evaluation", "maze.model_id": model_id}
+    run_id, url = mlflow.open_one(run_name, flat(params), tags)
+    with _ended_by_its_verdict(lambda status: mlflow.close_one(run_id, status)):
+        yield TrackedEvaluation(mlflow, run_id, url)
+
+
+@contextmanager
+def _ended_by_its_verdict(close: Callable[[str], object]) -> Iterator[None]:
+    try:
+        yield
     except Exception:
-        mlflow.close(run, "FAILED")
+        close("FAILED")
         raise
     except BaseException:
-        mlflow.close(run, "KILLED")
+        close("KILLED")
         raise
-    mlflow.close(run, "FINISHED")
+    close("FINISHED")
 
 
 def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

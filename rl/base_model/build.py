@@ -137,7 +137,7 @@ def build_model(processor: Qwen3VLProcessor, seed: int) -> Qwen3VLForConditional
             "eos_token_id": ids[_END],
         },
         vision_config={
-            "depth": 1,
+            "depth": 4,
             "hidden_size": 64,
             "intermediate_size": 128,
             "num_heads": 2,

@@ -3,50 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-import gymnasium
 import torch
 from PIL import Image
 
-from rl.maze_env import Maze2DEnv, register_maze_2d
-from rl.prompts import opening_message, parse_reply
-from rl.score import Outcome, action_letter
+from rl.episode import Episode, Seen
+from rl.score import Outcome
 from rl.settings import MazeSettings
 
 
-@dataclass
-class _Episode:
-    seed: int
-    env: Maze2DEnv
-    messages: list[dict[str, object]]
-    images: list[Image.Image]
-    actions: str = ""
-    unparsable_replies: int = 0
-    solved: bool = False
-    done: bool = field(default=False)
+class _Conversation:
+    """An episode with all that was said and shown."""
 
-    def step(self, reply: str, max_turns: int) -> None:
-        action = parse_reply(reply, "tolerant")
-        self.actions += action_letter(action)
-        image, reward, terminated, _, info = self.env.step(reply)
-        self.unparsable_replies += self.actions[-1] == "?"
-        self.solved = terminated and reward == 1.0
-        self.done = terminated or len(self.actions) >= max_turns
-        self.images.append(Image.fromarray(image))
-        self.messages += [{"role": "assistant", "content": reply}, _ask(info["env_feedback"])]
+    def __init__(self, episode: Episode) -> None:
+        self.episode = episode
+        self.messages: list[dict[str, object]] = []
+        self.images: list[Image.Image] = []
+        self.done = False
+        self._show(episode.start())
 
+    def answer(self, reply: str) -> None:
+        self.messages.append({"role": "assistant", "content": reply})
+        self._show(self.episode.step(reply))
 
-def _ask(text: str) -> dict[str, object]:
-    return {"role": "user", "content": [{"type": "text", "text": text}, {"type": "image"}]}
-
-
-def _start(seed: int, maze: MazeSettings) -> _Episode:
-    env = gymnasium.make(maze.env_id, **maze.env_kwargs()).unwrapped
-    assert isinstance(env, Maze2DEnv)
-    image, _ = env.reset(seed=seed)
-    return _Episode(seed, env, [_ask(opening_message(env.get_prompt()))], [Image.fromarray(image)])
+    def _show(self, seen: Seen) -> None:
+        self.done = seen.done
+        self.images.append(Image.fromarray(seen.image))
+        self.messages.append({"role": "user", "content": [{"type": "text", "text": seen.text}, {"type": "image"}]})
 
 
 @torch.no_grad()
@@ -62,18 +46,16 @@ def play_greedily(
 
     ``model`` is a Qwen3VLForConditionalGeneration (or peft around one), ``processor`` its Qwen3VLProcessor.
     """
-    register_maze_2d()
-    episodes = [_start(seed, maze) for seed in seeds]
+    played = [_Conversation(Episode(seed, maze, "tolerant", max_turns)) for seed in seeds]
     processor.tokenizer.padding_side = "left"
-    while playing := [episode for episode in episodes if not episode.done]:
-        texts = [processor.apply_chat_template(e.messages, tokenize=False, add_generation_prompt=True) for e in playing]
-        images = [image for episode in playing for image in episode.images]
+    while playing := [one for one in played if not one.done]:
+        texts = [
+            processor.apply_chat_template(one.messages, tokenize=False, add_generation_prompt=True) for one in playing
+        ]
+        images = [image for one in playing for image in one.images]
         inputs = processor(text=texts, images=images, padding=True, return_tensors="pt")
         output = model.generate(**inputs, max_new_tokens=max_reply_tokens, do_sample=False)
         replies = processor.batch_decode(output[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-        for episode, reply in zip(playing, replies, strict=True):
-            episode.step(reply, max_turns)
-    return [
-        Outcome(seed=e.seed, solved=e.solved, actions=e.actions, unparsable_replies=e.unparsable_replies)
-        for e in episodes
-    ]
+        for one, reply in zip(playing, replies, strict=True):
+            one.answer(reply)
+    return [one.episode.outcome() for one in played]

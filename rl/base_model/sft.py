@@ -1,32 +1,40 @@
-"""Process entry point: build the tiny base model and fine-tune it on oracle walks (``python -m rl.base_model.sft``).
+"""Process entry point: build the tiny base model and fine-tune it (``python -m rl.base_model.sft``).
 
 It plays the part of the VisGym SFT checkpoint. Deterministic for one seed, machine and thread count: weights,
-walks and their order come from the seed, and CPU kernels of one build repeat themselves.
+mazes and their order come from the seed, and CPU kernels of one build repeat themselves. Every stage starts from
+weights alone, so a run that was interrupted goes on after its last whole stage and ends with the same bytes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import Qwen3VLForConditionalGeneration
+from PIL import Image
 
 from rl.base_model.build import build_model, build_processor
-from rl.base_model.perception import PerceptionHead
+from rl.base_model.card import save
+from rl.base_model.decision import DecisionHead
+from rl.base_model.perception import PerceptionHead, snapshots
 from rl.base_model.play import play_greedily
-from rl.base_model.walks import EpisodeEncoder, Turn, stumbling_walk, training_mazes, walk_batches
+from rl.base_model.walks import EpisodeEncoder, Turn, Walker, training_mazes, walk, walk_batches
 from rl.eval_set import EvalSet, load_eval_set
 from rl.events import Evaluated, EventLog, Metrics, Progress
+from rl.maze import Maze
 from rl.score import EvalReport, make_report
-from rl.settings import BaseModelSettings, WalkStage
+from rl.settings import BaseModelSettings, SightStage, WalkStage
 
 WARMUP_STEPS = 20
+Losses = dict[str, torch.Tensor]
+"""``loss`` is minimised; what else it holds is reported."""
 
 
 def learning_rate(step: int, num_steps: int, peak: float) -> float:
@@ -38,113 +46,133 @@ def learning_rate(step: int, num_steps: int, peak: float) -> float:
 
 
 def fine_tune(settings: BaseModelSettings, log: EventLog) -> EvalReport:
-    """Run all stages, report on the way, save model, processor and card; returns the final evaluation."""
+    """Run all stages, save model, processor and card; returns the final evaluation."""
     eval_set = load_eval_set(Path(settings.eval_manifest))
-    trainer = SftTrainer(settings, eval_set, log)
-    for number, stage in enumerate(settings.stages):
-        trainer.run_stage(number, stage)
-    return trainer.evaluate_and_save()
+    trainer = SftTrainer(settings, set(eval_set.fingerprints), log)
+    trainer.run()
+    return trainer.evaluate_and_save(eval_set)
 
 
 class SftTrainer:
     """The model under training and the count of its steps over all stages."""
 
-    def __init__(self, settings: BaseModelSettings, eval_set: EvalSet, log: EventLog) -> None:
-        self._settings, self._eval_set, self._log = settings, eval_set, log
+    def __init__(self, settings: BaseModelSettings, held_out: set[str], log: EventLog) -> None:
+        self._settings, self._held_out, self._log = settings, held_out, log
         self.processor: Any = build_processor()
         self.model: Any = build_model(self.processor, settings.seed)
-        if settings.initial_model:
-            self.model = Qwen3VLForConditionalGeneration.from_pretrained(settings.initial_model)
         self._perceive = PerceptionHead(self.model)
         self._encode = EpisodeEncoder(self.processor)
-        self._total = sum(stage.num_steps for stage in settings.stages)
+        self._total = settings.sight.num_steps + sum(stage.num_steps for stage in settings.walks)
         self._step = 0
 
-    def run_stage(self, number: int, stage: WalkStage) -> None:
-        parameters = [*self.model.parameters(), *self._perceive.parameters()]
-        optimizer = torch.optim.AdamW(parameters, betas=(0.9, 0.95), weight_decay=0.01)
-        batches = walk_batches(self._walks(number, stage), self._settings.episodes_per_step)
-        for step, episodes in zip(range(stage.num_steps), batches, strict=False):
-            rate = learning_rate(step, stage.schedule_steps, stage.peak_learning_rate)
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            self._update(episodes, optimizer, parameters)
-            interval = self._settings.eval_interval
-            if interval and self._step % interval == 0 and self._step < self._total:
-                self.evaluate_and_save()
+    def run(self) -> None:
+        """Run every stage, or load what an earlier run of the same recipe left behind it."""
+        stages: list[SightStage | WalkStage] = [self._settings.sight, *self._settings.walks]
+        trained = torch.nn.ModuleList([self.model, self._perceive])
+        for number, stage in enumerate(stages):
+            snapshot = self._snapshot_path(number)
+            if snapshot.exists():
+                trained.load_state_dict(torch.load(snapshot, weights_only=True))
+                self._step += stage.num_steps
+                continue
+            if isinstance(stage, SightStage):
+                self._learn_to_see(stage)
+            else:
+                self._learn_to_walk(number, stage)
+            snapshot.parent.mkdir(parents=True, exist_ok=True)
+            torch.save(trained.state_dict(), snapshot)
+
+    def _snapshot_path(self, number: int) -> Path:
+        """Named by everything that decides the weights after this stage, but for the code."""
+        settings = self._settings
+        recipe = settings.model_copy(update={"walks": settings.walks[:number], "output_dir": ""})
+        digest = hashlib.sha256(recipe.model_dump_json().encode()).hexdigest()[:12]
+        return Path(settings.output_dir) / "stages" / f"{number}-{digest}.pt"
+
+    def _learn_to_see(self, stage: SightStage) -> None:
+        tower = self.model.model.visual
+        pictures = snapshots(self._mazes(0), self._settings.maze.cell_px, np.random.default_rng(self._settings.seed))
+
+        def losses(batch: Sequence[np.ndarray]) -> Losses:
+            images = [Image.fromarray(picture) for picture in batch]
+            features = self.processor.image_processor(images, return_tensors="pt")
+            tower(features["pixel_values"], grid_thw=features["image_grid_thw"])
+            loss, way_accuracy = self._perceive(batch)
+            return {"loss": loss, "perception_loss": loss, "way_accuracy": way_accuracy}
+
+        batches = (list(islice(pictures, stage.pictures_per_step)) for _ in range(stage.num_steps))
+        self._optimise([*tower.parameters(), *self._perceive.parameters()], stage, batches, losses)
+
+    def _learn_to_walk(self, number: int, stage: WalkStage) -> None:
+        torch.manual_seed(self._settings.seed + number)
+        decide = DecisionHead(self.processor.tokenizer, self.model.config.text_config.hidden_size)
+
+        def losses(episodes: Sequence[Sequence[Turn]]) -> Losses:
+            batch = self._encode(episodes)
+            output = self.model(**batch, output_hidden_states=True)
+            seen, way_accuracy = self._perceive([turn.image for episode in episodes for turn in episode])
+            decided, stop_accuracy = decide(output.hidden_states[-1], batch["labels"])
+            return {
+                "loss": output.loss + seen + stage.decision_loss_weight * decided,
+                "reply_loss": output.loss,
+                "perception_loss": seen,
+                "way_accuracy": way_accuracy,
+                "decision_loss": decided,
+                "stop_accuracy": stop_accuracy,
+            }
+
+        batches = islice(walk_batches(self._walks(number, stage), stage.episodes_per_step), stage.num_steps)
+        parameters = [*self.model.parameters(), *self._perceive.parameters(), *decide.parameters()]
+        self._optimise(parameters, stage, batches, losses)
+
+    def _mazes(self, number: int) -> Iterator[Maze]:
+        settings = self._settings
+        return training_mazes(settings.maze, settings.seed + 1000 * number, self._held_out, settings.max_turns)
 
     def _walks(self, number: int, stage: WalkStage) -> Iterator[list[Turn]]:
-        settings = self._settings
-        seed = settings.seed + 1000 * number
-        rng = np.random.default_rng(seed)
-        for maze in training_mazes(settings.maze, seed, set(self._eval_set.fingerprints), settings.max_turns):
-            yield stumbling_walk(maze, settings.maze.cell_px, rng, stage.stumble_rate, settings.max_turns)
+        rng = np.random.default_rng(self._settings.seed + 1000 * number)
+        walker = Walker(stage.stumble_rate, stage.look_back_rate, stage.anywhere_rate)
+        for maze in self._mazes(number):
+            yield walk(maze, self._settings.maze.cell_px, rng, walker, stage.max_turns)
 
-    def _update(self, episodes: list[list[Turn]], optimizer: torch.optim.Optimizer, parameters: list[Any]) -> None:
-        started = time.perf_counter()
-        loss = self.model.train()(**self._encode(episodes)).loss
-        seen = self._perceive([turn.image for episode in episodes for turn in episode])
-        (loss + seen).backward()
-        norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        self._step += 1
-        values = {
-            "sft/loss": float(loss),
-            "sft/perception_loss": float(seen),
-            "sft/grad_norm": float(norm),
-            "sft/learning_rate": optimizer.param_groups[0]["lr"],
-            "sft/step_s": time.perf_counter() - started,
-        }
-        self._log.emit(Metrics(step=self._step, values=values))
-        self._log.emit(Progress(done=self._step, total=self._total, text=f"loss {float(loss):.4f}"))
+    def _optimise(
+        self,
+        parameters: list[Any],
+        stage: SightStage | WalkStage,
+        batches: Iterator[Any],
+        losses: Callable[..., Losses],
+    ) -> None:
+        """Take a step on every batch and report it."""
+        optimizer = torch.optim.AdamW(parameters, betas=(0.9, 0.95), weight_decay=0.01)
+        self.model.train()
+        for step, batch in enumerate(batches):
+            started = time.perf_counter()
+            rate = learning_rate(step, stage.num_steps, stage.peak_learning_rate)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            found = losses(batch)
+            found["loss"].backward()
+            norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            self._step += 1
+            values = {f"sft/{name}": float(value) for name, value in found.items() if name != "loss"}
+            more = {"grad_norm": float(norm), "learning_rate": rate, "step_s": time.perf_counter() - started}
+            self._log.emit(
+                Metrics(step=self._step, values=values | {f"sft/{name}": value for name, value in more.items()})
+            )
+            text = ", ".join(f"{name} {float(value):.4f}" for name, value in found.items() if name != "loss")
+            self._log.emit(Progress(done=self._step, total=self._total, text=text))
 
-    def evaluate_and_save(self) -> EvalReport:
+    def evaluate_and_save(self, eval_set: EvalSet) -> EvalReport:
         """Play the held-out mazes greedily and write the model with a card that says how it did."""
         settings = self._settings
-        seeds = [maze.seed for maze in self._eval_set.mazes]
+        seeds = [maze.seed for maze in eval_set.mazes]
         played = play_greedily(self.model.eval(), self.processor, settings.maze, seeds, settings.max_turns)
-        report = make_report(self._step, self._eval_set.sha256, "sft", seeds, played)
+        report = make_report(self._step, eval_set.sha256, "sft", seeds, played)
         self._log.emit(Evaluated(report=report))
         save(self.model, self.processor, settings, report)
         return report
-
-
-def save(model: Any, processor: Any, settings: BaseModelSettings, report: EvalReport) -> None:
-    """Write a folder that ``from_pretrained`` reads, with a model card."""
-    folder = Path(settings.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    processor.tokenizer.padding_side = "left"
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    (folder / "README.md").write_text(_card(settings, report, num_parameters))
-
-
-def _card(settings: BaseModelSettings, report: EvalReport, num_parameters: int) -> str:
-    maze = settings.maze
-    recipe = ", then ".join(
-        f"{stage.num_steps} at a peak rate of {stage.peak_learning_rate} with {stage.stumble_rate:.0%} stumbles"
-        for stage in settings.stages
-    )
-    return f"""\
-# Tiny Qwen3-VL for maze_2d
-
-A Qwen3-VL of {num_parameters:,} parameters (four text layers, one vision layer, float32) with its own tokenizer,
-made by this project. It stands in for the VisGym SFT checkpoint of Qwen3-VL-8B where there is no GPU.
-
-| | |
-|---|---|
-| data | shortest-path walks in random {maze.height}x{maze.width} mazes, {maze.cell_px} px a cell, at most \
-{settings.max_turns} turns; the evaluation mazes are left out by fingerprint |
-| training | {report.step} steps of {settings.episodes_per_step} whole episodes, AdamW, seed {settings.seed}; \
-{recipe} |
-| evaluation | {report.num_solved} of {report.num_mazes} held-out mazes solved, greedy, evaluation set \
-{report.eval_set_sha256[:12]} |
-| replies without an action | {report.unparsable_replies} |
-
-Made again with `make base-model`. It knows mazes of this size and the maze_2d prompt, and nothing else.
-"""
 
 
 def main(argv: list[str]) -> None:

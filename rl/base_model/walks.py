@@ -12,7 +12,7 @@ from PIL import Image
 from transformers import Qwen3VLProcessor
 
 from rl.base_model.build import CELL_PX
-from rl.maze import Direction, Maze, generate_maze, moved, shortest_path
+from rl.maze import Direction, Maze, any_free_cell, generate_maze, moved, shortest_path
 from rl.prompts import EXECUTED, HIT_WALL, Move, Stop, action_text, opening_message, task_prompt
 from rl.render import render
 from rl.settings import MazeSettings
@@ -31,32 +31,53 @@ class Turn:
     """False for a stumble: it stands in the history, and is not imitated."""
 
 
+@dataclass(frozen=True)
+class Walker:
+    """Who walks: the shortest path, with two ways to lose turns."""
+
+    stumble_rate: float = 0.0
+    """Share of turns with a random direction. Not imitated: the replies after it show the way back, from a wall or a
+    wrong turn (the idea of DAgger, Ross et al., AISTATS 2011)."""
+    look_back_rate: float = 0.0
+    """Share of corners before which the walker takes one step back and returns. Imitated, so that a model picks the
+    habit up: it then knows the way and loses two turns."""
+    anywhere_rate: float = 0.0
+    """Share of walks that start on any free cell in place of the maze's start."""
+
+
 def oracle_walk(maze: Maze, cell_px: int) -> list[Turn]:
     """The shortest path as an episode, with the stop at its end."""
-    return stumbling_walk(maze, cell_px, np.random.default_rng(0), stumble_rate=0.0, max_turns=10**6)
+    return walk(maze, cell_px, np.random.default_rng(0), Walker(), max_turns=10**6)
 
 
-def stumbling_walk(
-    maze: Maze, cell_px: int, rng: np.random.Generator, stumble_rate: float, max_turns: int
-) -> list[Turn]:
-    """A walk whose agent takes a random direction at ``stumble_rate`` of its turns, and the shortest path otherwise.
-
-    The oracle's replies after a stumble show how to come back from a wall or a wrong turn (the idea of DAgger,
-    Ross et al., AISTATS 2011). The walk may end at ``max_turns`` without a stop.
-    """
-    agent, text, turns = maze.start, opening_message(task_prompt(*maze.shape_HW)), []
+def walk(maze: Maze, cell_px: int, rng: np.random.Generator, walker: Walker, max_turns: int) -> list[Turn]:
+    """An episode of ``walker``; it ends with the stop on the target, or without one at ``max_turns``."""
+    anywhere = walker.anywhere_rate > 0 and rng.random() < walker.anywhere_rate
+    agent = any_free_cell(maze, rng) if anywhere else maze.start
+    text, turns, made = opening_message(task_prompt(*maze.shape_HW)), [], []
     while len(turns) < max_turns:
         path = shortest_path(maze, agent)
         image = render(maze, agent, cell_px)
-        stumbles = rng.random() < stumble_rate
+        stumbles = rng.random() < walker.stumble_rate
         if not path and not stumbles:
             return [*turns, Turn(text, image, action_text(Stop()))]
-        direction = Direction(int(rng.integers(len(Direction)))) if stumbles else path[0]
+        if stumbles:
+            direction = Direction(int(rng.integers(len(Direction))))
+        elif _at_corner(made, path) and rng.random() < walker.look_back_rate:
+            direction = made[-1].opposite
+        else:
+            direction = path[0]
         turns.append(Turn(text, image, action_text(Move(direction)), learned=not stumbles))
+        made.append(direction)
         step = moved(agent, direction)
         text = EXECUTED if maze.is_free(step) else HIT_WALL
         agent = step if maze.is_free(step) else agent
     return turns
+
+
+def _at_corner(made: Sequence[Direction], path: Sequence[Direction]) -> bool:
+    """Whether the walker has come straight (two equal moves, so it has not just looked back) and must now turn."""
+    return len(made) >= 2 and made[-2] == made[-1] and path[0] not in (made[-1], made[-1].opposite)
 
 
 class EpisodeEncoder:

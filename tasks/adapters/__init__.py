@@ -38,6 +38,30 @@ class NothingToExport(StageError):
     """No step has both an evaluation and an export."""
 
 
+class RolloutFailed(StageError):
+    """The Serve application did not come up."""
+
+
+class EndpointFailed(StageError):
+    """The served endpoint did not answer, or answered with an error."""
+
+
+class ModelNotServed(EndpointFailed):
+    """The endpoint does not know a model of this name."""
+
+
+class WrongModelAnswered(StageError):
+    """A reply came from another model than the one that was asked."""
+
+
+class NotProven(StageError):
+    """The adapter has no certificate that holds."""
+
+
+class NoSuchAdapter(StageError):
+    """The registry has no adapter of this name."""
+
+
 @dataclass(frozen=True)
 class JobState:
     """A Ray job as the Jobs API describes it."""

@@ -42,13 +42,18 @@ class MlflowRuns:
         parent = self._find_or_create(run_name, {**tags, "maze.role": "pipeline"})
         child_tags = {**tags, "maze.role": "training", "mlflow.parentRunId": parent}
         child = self._find_or_create(f"{run_name}-train", child_tags)
-        entries = [Param(key, str(value)[:6000]) for key, value in params.items()]
-        known = self._client.get_run(parent).data.params
-        entries = [entry for entry in entries if entry.key not in known]
-        for start in range(0, len(entries), _MAX_PARAMS_PER_BATCH):
-            self._client.log_batch(parent, params=entries[start : start + _MAX_PARAMS_PER_BATCH])
+        self._log_params(parent, params)
         url = f"{self._uri}/#/experiments/{self._experiment_id}/runs/{parent}"
         return TrackedRun(experiment_id=self._experiment_id, parent_run_id=parent, child_run_id=child, url=url)
+
+    def open_one(self, run_name: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> tuple[str, str]:
+        """A run without a child; returns its id and its page."""
+        run_id = self._find_or_create(run_name, tags)
+        self._log_params(run_id, params)
+        return run_id, f"{self._uri}/#/experiments/{self._experiment_id}/runs/{run_id}"
+
+    def close_one(self, run_id: str, status: str) -> None:
+        self._client.set_terminated(run_id, status)
 
     def _find_or_create(self, name: str, tags: Mapping[str, str]) -> str:
         escaped = name.replace("'", "")
@@ -58,6 +63,12 @@ class MlflowRuns:
             self._client.update_run(run_id, status="RUNNING")
             return run_id
         return self._client.create_run(self._experiment_id, run_name=name, tags=dict(tags)).info.run_id
+
+    def _log_params(self, run_id: str, params: Mapping[str, Any]) -> None:
+        known = self._client.get_run(run_id).data.params
+        entries = [Param(key, str(value)[:6000]) for key, value in params.items() if key not in known]
+        for start in range(0, len(entries), _MAX_PARAMS_PER_BATCH):
+            self._client.log_batch(run_id, params=entries[start : start + _MAX_PARAMS_PER_BATCH])
 
     def log_metrics(self, run_id: str, step: int, values: Mapping[str, float]) -> None:
         """Log each metric once per step: following a job's log a second time adds nothing."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.local.process import Processes, Running, Service, choose_port
 
-PREFERRED_PORTS = {"prefect": 4200, "mlflow": 5500, "s3": 9900, "ray": 8265}
+PREFERRED_PORTS = {"prefect": 4200, "mlflow": 5500, "s3": 9900, "ray": 8265, "serve": 8300}
 NUM_LOGICAL_GPUS = 2
 """One for the policy, one for the engine: numbers to schedule by, no devices."""
+LOCAL_BUCKET = "models"
+LOCAL_IDENTITY = ("local", "local-endpoint-only")
+"""A made-up identity for the endpoint on this machine; the cluster uses the usual AWS chain."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,10 @@ class Layout:
     def train_bin(self) -> Path:
         return self.project / ".venv-train" / "bin"
 
+    @property
+    def serve_bin(self) -> Path:
+        return self.project / ".venv-serve" / "bin"
+
 
 class LocalServices:
     """Starts what is missing, stops what it started, tells the addresses."""
@@ -38,10 +45,10 @@ class LocalServices:
         self._say = say
         self._processes = Processes(layout.state / "services")
 
-    def up(self) -> dict[str, str]:
+    def up(self, names: Sequence[str] = tuple(PREFERRED_PORTS)) -> dict[str, str]:
         """Start every service that does not run; returns the environment that points at them."""
         launched = []
-        for name in PREFERRED_PORTS:
+        for name in names:
             if (found := self._processes.running(name)) is not None:
                 self._say(f"{name} is running (pid {found.pid}, port {found.port})")
                 continue
@@ -65,12 +72,23 @@ class LocalServices:
         names = {
             "prefect": "PREFECT_API_URL",
             "mlflow": "MLFLOW_TRACKING_URI",
-            "s3": "AWS_ENDPOINT_URL",
             "ray": "RAY_JOBS_ADDRESS",
+            "serve": "SERVE_DASHBOARD",
         }
-        env = {names[name]: url + ("/api" if name == "prefect" else "") for name, url in address.items()}
-        # A made-up identity for the local endpoint; the cluster uses the usual AWS chain.
-        return env | {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local", "AWS_DEFAULT_REGION": "us-east-1"}
+        env = {
+            names[name]: address[name] + ("/api" if name == "prefect" else "") for name in names.keys() & port.keys()
+        }
+        if "serve" in port:
+            endpoint_port = port["serve"] + 1
+            env |= {"SERVE_HTTP_PORT": str(endpoint_port), "SERVE_URL": f"http://127.0.0.1:{endpoint_port}"}
+        return env | self._aws()
+
+    def _aws(self) -> dict[str, str]:
+        """What the usual AWS chain finds on this machine."""
+        key_id, secret = LOCAL_IDENTITY
+        identity = {"AWS_ACCESS_KEY_ID": key_id, "AWS_SECRET_ACCESS_KEY": secret, "AWS_DEFAULT_REGION": "us-east-1"}
+        s3 = self._processes.running("s3")
+        return identity | ({"AWS_ENDPOINT_URL": f"http://127.0.0.1:{s3.port}"} if s3 else {})
 
     def _found(self) -> Iterator[tuple[str, Running]]:
         for name in PREFERRED_PORTS:
@@ -78,7 +96,14 @@ class LocalServices:
                 yield name, found
 
     def _describe(self, name: str, port: int) -> Service:
-        return {"prefect": self._prefect, "mlflow": self._mlflow, "s3": self._s3, "ray": self._ray}[name](port)
+        describe = {
+            "prefect": self._prefect,
+            "mlflow": self._mlflow,
+            "s3": self._s3,
+            "ray": self._ray,
+            "serve": self._serve,
+        }
+        return describe[name](port)
 
     def _prefect(self, port: int) -> Service:
         argv = [str(self._layout.flows_bin / "prefect"), "server", "start", "--host", "127.0.0.1", "--port", str(port)]
@@ -109,13 +134,27 @@ class LocalServices:
         return Service("mlflow", argv, {"MLFLOW_DISABLE_TELEMETRY": "true"}, port, f"http://127.0.0.1:{port}/health")
 
     def _s3(self, port: int) -> Service:
-        argv = [str(self._layout.flows_bin / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
-        return Service("s3", argv, {}, port, f"http://127.0.0.1:{port}/moto-api/")
+        folder = self._layout.state / "s3"
+        (folder / LOCAL_BUCKET).mkdir(parents=True, exist_ok=True)
+        argv = [str(self._layout.flows_bin / "rclone"), "serve", "s3", str(folder), "--addr", f"127.0.0.1:{port}"]
+        # By the environment: an argument could be read in the process table.
+        env = {
+            "RCLONE_AUTH_KEY": '"' + ",".join(LOCAL_IDENTITY) + '"',
+            "RCLONE_CONFIG": str(self._layout.state / "rclone.conf"),
+        }
+        return Service("s3", argv, env, port, f"http://127.0.0.1:{port}/")
 
     def _ray(self, port: int) -> Service:
-        argv = [str(self._layout.train_bin / "python"), "-m", "tasks.local.ray_head", str(port), str(NUM_LOGICAL_GPUS)]
+        return self._ray_head("ray", self._layout.train_bin, port, NUM_LOGICAL_GPUS)
+
+    def _serve(self, port: int) -> Service:
+        """A cluster of its own for serving, as on AWS: other versions, other lifetime. Its endpoint is one port on."""
+        return self._ray_head("serve", self._layout.serve_bin, port, 0)
+
+    def _ray_head(self, name: str, bin_folder: Path, port: int, num_gpus: int) -> Service:
+        argv = [str(bin_folder / "python"), "-m", "tasks.local.ray_head", str(port), str(num_gpus)]
         env = {
-            "PATH": f"{self._layout.train_bin}:{os.environ.get('PATH', '')}",
+            "PATH": f"{bin_folder}:{os.environ.get('PATH', '')}",
             "PYTHONPATH": str(self._layout.project),
             # A busy laptop takes longer than the 30 s that the dashboard's modules get to start.
             "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": "300",
@@ -123,5 +162,7 @@ class LocalServices:
             # Jobs get this long to end on their own when they are stopped; Ray's default is 3 s.
             "RAY_JOB_STOP_WAIT_TIME_S": "20",
             "RAY_USAGE_STATS_ENABLED": "0",
+            # Jobs and replicas inherit their identity, as pods do from Pod Identity.
+            **self._aws(),
         }
-        return Service("ray", argv, env, port, f"http://127.0.0.1:{port}/api/version", timeout_s=300.0)
+        return Service(name, argv, env, port, f"http://127.0.0.1:{port}/api/version", timeout_s=300.0)

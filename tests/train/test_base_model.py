@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,14 @@ from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
 from rl.base_model.build import build_model, build_processor
 from rl.base_model.perception import cell_labels
 from rl.base_model.play import play_greedily
-from rl.base_model.sft import learning_rate
-from rl.base_model.walks import EpisodeEncoder, oracle_walk, stumbling_walk, training_mazes, walk_batches
+from rl.base_model.sft import SftTrainer, learning_rate
+from rl.base_model.walks import EpisodeEncoder, Walker, oracle_walk, training_mazes, walk, walk_batches
 from rl.eval_set import load_eval_set
-from rl.maze import Direction, generate_maze
+from rl.events import EventLog
+from rl.maze import Direction, generate_maze, shortest_path
+from rl.prompts import Stop, action_text
 from rl.render import render
-from rl.settings import LoraSettings, MazeSettings
+from rl.settings import BaseModelSettings, LoraSettings, MazeSettings
 from tests.train.conftest import BASE_MODEL, MANIFEST
 
 
@@ -29,7 +33,7 @@ def test_the_shipped_model_is_small_and_has_a_card() -> None:
     assert size_bytes <= 8_000_000
     card = (BASE_MODEL / "README.md").read_text()
     assert "held-out mazes solved" in card
-    assert "steps of 16 whole episodes" in card
+    assert "look back before" in card
 
 
 def test_the_shipped_processor_is_the_one_that_is_built() -> None:
@@ -74,22 +78,64 @@ def test_training_walks_leave_the_evaluation_mazes_out_and_need_no_padding() -> 
 
 
 def test_a_stumble_stands_in_the_history_and_is_not_imitated() -> None:
-    walk = stumbling_walk(generate_maze(3, 7, 9), 8, np.random.default_rng(5), stumble_rate=0.4, max_turns=15)
-    assert 0 < sum(not turn.learned for turn in walk) < len(walk) <= 15
-    batch = EpisodeEncoder(build_processor())([walk])
+    stumbling = Walker(stumble_rate=0.4)
+    turns = walk(generate_maze(3, 7, 9), 8, np.random.default_rng(5), stumbling, max_turns=15)
+    assert 0 < sum(not turn.learned for turn in turns) < len(turns) <= 15
+    batch = EpisodeEncoder(build_processor())([turns])
     learned = batch["input_ids"][batch["labels"] != -100]
-    wanted = "".join(f"{turn.reply}<|im_end|>" for turn in walk if turn.learned)
+    wanted = "".join(f"{turn.reply}<|im_end|>" for turn in turns if turn.learned)
     assert build_processor().tokenizer.decode(learned) == wanted
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_looking_back_costs_two_turns_at_every_corner_and_is_imitated(seed: int) -> None:
+    maze = generate_maze(seed, 7, 9)
+    path = shortest_path(maze)
+    corners = sum(before != after for before, after in pairwise(path))
+    turns = walk(maze, 8, np.random.default_rng(0), Walker(look_back_rate=1.0), max_turns=100)
+    assert len(turns) == len(path) + 1 + 2 * corners
+    assert all(turn.learned for turn in turns)
+    assert turns[-1].reply == action_text(Stop())
 
 
 def test_every_visual_token_is_labelled_from_the_picture() -> None:
     maze = generate_maze(3, 7, 9)
-    content, free = cell_labels(render(maze, maze.start, 8))
-    assert content.reshape(7, 9)[maze.start] == 3
-    assert content.reshape(7, 9)[maze.target] == 2
-    assert (content.reshape(7, 9) == 0).tolist() == maze.wall_HW.tolist()
-    around = {direction for direction in Direction if free.reshape(7, 9, 4)[maze.start][direction]}
-    assert around == {direction for direction, _ in maze.neighbours(maze.start)}
+    labels = cell_labels(render(maze, maze.start, 8))
+    content, free, way = labels.content.reshape(7, 9), labels.free.reshape(7, 9, 4), labels.way.reshape(7, 9)
+    assert content[maze.start] == 3
+    assert content[maze.target] == 2
+    assert (content == 0).tolist() == maze.wall_HW.tolist()
+    assert {direction for direction in Direction if free[maze.start][direction]} == {
+        direction for direction, _ in maze.neighbours(maze.start)
+    }
+    assert way[maze.target] == 4
+    assert ((way == -100) == maze.wall_HW).all()
+    for cell in map(tuple, np.argwhere(~maze.wall_HW)):
+        assert cell == maze.target or way[cell] == shortest_path(maze, cell)[0]
+
+
+TINY = {
+    "maze": {"height": 5, "width": 5},
+    "eval_manifest": str(MANIFEST),
+    "sight": {"num_steps": 1, "peak_learning_rate": 1e-3, "pictures_per_step": 2},
+    "walks": [{"num_steps": 1, "peak_learning_rate": 1e-3, "episodes_per_step": 1, "look_back_rate": 0.5}] * 2,
+}
+
+
+def test_an_interrupted_fine_tuning_goes_on_after_its_last_stage_and_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    def trained(folder: str) -> dict[str, torch.Tensor]:
+        settings = BaseModelSettings.model_validate({**TINY, "output_dir": str(tmp_path / folder)})
+        trainer = SftTrainer(settings, set(), EventLog(tmp_path / folder / "events.jsonl"))
+        trainer.run()
+        return trainer.model.state_dict()
+
+    whole = trained("whole")
+    trained("interrupted")
+    max((tmp_path / "interrupted" / "stages").iterdir()).unlink()
+    resumed = trained("interrupted")
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    kinds = [json.loads(line)["kind"] for line in (tmp_path / "interrupted" / "events.jsonl").read_text().splitlines()]
+    assert kinds.count("progress") == 4, "three stages, and the last of them again"
 
 
 def test_the_learning_rate_warms_up_and_falls() -> None:

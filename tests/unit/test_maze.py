@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl.maze import Cell, Maze, generate_maze, moved, shortest_path, turns_needed
+from rl.maze import Cell, Maze, generate_maze, moved, shortest_path, turns_needed, way_to_target
 
 seeds = st.integers(0, 2**63 - 1)
 odd_sizes = st.integers(2, 6).map(lambda n: 2 * n + 1)
@@ -82,3 +82,13 @@ def test_spanning_trees_are_drawn_about_evenly() -> None:
 def test_a_size_that_is_even_or_too_small_is_refused(height: int, width: int) -> None:
     with pytest.raises(ValueError, match=f"maze size is {height}x{width}; both sides must be odd and at least 5"):
         generate_maze(0, height, width)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_way_to_the_target_is_the_first_move_of_every_shortest_path(seed: int) -> None:
+    maze = generate_maze(seed, 9, 9)
+    way = way_to_target(maze)
+    free = [(r, c) for r in range(9) for c in range(9) if maze.is_free((r, c))]
+    assert set(way) == set(free) - {maze.target}
+    assert all(way[cell] == shortest_path(maze, cell)[0] for cell in way)
+    assert all(moved(moved(cell, move), move.opposite) == cell for cell, move in way.items())

@@ -16,7 +16,8 @@ from rl.score import MOVE_LETTERS, EvalReport, IncompleteEvaluation, Outcome, ma
 from tasks.adapters import ClusterNotReady, NothingToExport
 from tasks.best import choose_best
 from tasks.cluster import wait_for_gpus
-from tasks.pictures import replay_gallery, save_png, solve_rate_curve, walked_cells, wilson_interval
+from tasks.gate import wilson_interval
+from tasks.pictures import replay_gallery, save_png, solve_rate_curve, walked_cells
 from tasks.records import BestStep, ExportRef, MazesRef, TrackedRun, TrainedRun
 from tasks.report import as_markdown
 from tasks.report import make_report as make_run_report

@@ -1,0 +1,72 @@
+"""The Serve application as the document that Ray's REST API takes. Pure: nothing of Ray is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from serving.settings import ServerSettings
+
+CHAMPION = "champion"
+"""``<base_model_id>:champion`` is whatever adapter was promoted last."""
+
+
+def adapter_model_id(settings: ServerSettings, adapter_name: str) -> str:
+    """What clients call an adapter."""
+    return f"{settings.base_model_id}:{adapter_name}"
+
+
+def champion_uri(settings: ServerSettings) -> str:
+    """The object that says which adapter is the champion; it lies beside the adapters, never among them."""
+    return f"{settings.adapters_uri}.champion.json"
+
+
+def serve_document(settings: ServerSettings) -> dict[str, Any]:
+    """Body of ``PUT /api/serve/applications/``: declarative, applications that it does not name are removed."""
+    return {
+        "http_options": {"host": settings.http_host, "port": settings.http_port},
+        "proxy_location": "HeadOnly",
+        "applications": [
+            {
+                "name": settings.app_name,
+                "route_prefix": "/",
+                "import_path": "ray.serve.llm:build_openai_app",
+                "runtime_env": {"env_vars": dict(settings.env)},
+                "args": {
+                    "llm_configs": [_llm_config(settings)],
+                    "ingress_cls_config": {
+                        "ingress_cls": "serving.ingress:ChampionIngress",
+                        "ingress_extra_kwargs": {"champion_uri": champion_uri(settings)},
+                    },
+                    "ingress_deployment_config": {"num_replicas": 1},
+                },
+            }
+        ],
+    }
+
+
+def _llm_config(settings: ServerSettings) -> dict[str, Any]:
+    hardware: dict[str, Any] = (
+        {"accelerator_config": {"kind": "cpu"}}
+        if settings.device == "cpu"
+        else {"accelerator_type": settings.accelerator_type}
+    )
+    return {
+        "model_loading_config": {"model_id": settings.base_model_id, "model_source": settings.model_source},
+        **hardware,
+        "engine_kwargs": {
+            "dtype": settings.dtype,
+            "max_model_len": settings.max_model_len,
+            "max_num_seqs": settings.max_num_seqs,
+            "limit_mm_per_prompt": {"image": settings.max_images, "video": 0},
+            "enable_lora": True,
+            "max_lora_rank": settings.max_lora_rank,
+            "max_loras": settings.max_loras,
+            "max_cpu_loras": settings.max_cpu_loras,
+            **settings.engine_kwargs,
+        },
+        "lora_config": {
+            "dynamic_lora_loading_path": settings.adapters_uri,
+            "max_num_adapters_per_replica": settings.max_cpu_loras,
+        },
+        "deployment_config": {"num_replicas": settings.num_replicas},
+    }

@@ -1,0 +1,173 @@
+"""Ray job entry point: check an adapter and put it where Ray Serve LLM reads it (``python -m serving.publish JSON``).
+
+It runs on the cluster that trained, because only there the export's folder exists, and with the job's own AWS
+identity. Layout and order (weights, manifest, ``adapter_config.json`` last) follow what Ray Serve LLM does: it takes
+an adapter to exist when its ``adapter_config.json`` does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import BaseModel, ConfigDict, Field
+
+from serving.adapter import (
+    CERTIFICATE,
+    CONFIG,
+    MANIFEST,
+    WEIGHTS,
+    Manifest,
+    ServerLimits,
+    base_fingerprint,
+    check_adapter,
+    file_sha256,
+)
+
+
+class AdapterNameTaken(RuntimeError):
+    """Another adapter lies under this name, and names are immutable."""
+
+
+class UploadFailed(RuntimeError):
+    """The object store did not take the adapter; nothing is left that a server could pick up."""
+
+
+class PublishJob(BaseModel):
+    """What the job's command line carries."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    adapter_dir: str
+    base_dir: str
+    adapters_uri: str = Field(pattern=r"^s3://[^/]+/.*[^/]$")
+    """Folder of all adapters of this base model, for example ``s3://models/adapters/qwen3-vl-8b``."""
+    adapter_name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,127}$")
+    max_lora_rank: int
+    serves_tower_lora: bool
+    run_name: str
+    step: int
+    num_solved: int
+    num_mazes: int
+    eval_set_sha256: str
+    mlflow_run_id: str
+
+
+def publish(job: PublishJob, s3: Any) -> Manifest:
+    """Check, upload, verify; a second call with the same bytes changes nothing.
+
+    Raises AdapterRejected before anything is uploaded, AdapterNameTaken and UploadFailed.
+    """
+    manifest = make_manifest(job)
+    store = AdapterStore(s3, job.adapters_uri, job.adapter_name)
+    try:
+        known = store.manifest()
+        if known is not None and store.exists():
+            if known.sha256 != manifest.sha256:
+                raise AdapterNameTaken(
+                    f"{store.uri} holds adapter {known.adapter_sha256[:12]} of step {known.step}, this one is "
+                    f"{manifest.adapter_sha256[:12]} of step {manifest.step}; servers cache by name, so publish under "
+                    "another name"
+                )
+            return known
+        store.upload(Path(job.adapter_dir), manifest)
+    except (BotoCoreError, ClientError) as error:
+        raise UploadFailed(
+            f"{store.uri}: {error}; check the bucket, the endpoint and the job's AWS identity"
+        ) from error
+    return manifest
+
+
+def make_manifest(job: PublishJob) -> Manifest:
+    """Check the adapter and describe it; raises AdapterRejected."""
+    folder, base = Path(job.adapter_dir), Path(job.base_dir)
+    config = check_adapter(folder, base, ServerLimits(job.max_lora_rank, job.serves_tower_lora))
+    targets = config.get("target_modules") or ()
+    return Manifest(
+        adapter_name=job.adapter_name,
+        run_name=job.run_name,
+        step=job.step,
+        base_fingerprint=base_fingerprint(base),
+        rank=config["r"],
+        target_modules=(targets,) if isinstance(targets, str) else tuple(sorted(targets)),
+        num_solved=job.num_solved,
+        num_mazes=job.num_mazes,
+        eval_set_sha256=job.eval_set_sha256,
+        mlflow_run_id=job.mlflow_run_id,
+        sha256={name: file_sha256(folder / name) for name in (CONFIG, WEIGHTS)},
+    )
+
+
+class AdapterStore:
+    """One adapter's place in the object store."""
+
+    def __init__(self, s3: Any, adapters_uri: str, adapter_name: str) -> None:
+        self._s3 = s3
+        self._bucket, _, prefix = adapters_uri.removeprefix("s3://").partition("/")
+        self._folder = f"{prefix}/{adapter_name}"
+        self.uri = f"{adapters_uri}/{adapter_name}"
+
+    def exists(self) -> bool:
+        """Whether a server would find it."""
+        return self._get(CONFIG) is not None
+
+    def manifest(self) -> Manifest | None:
+        document = self._get(MANIFEST)
+        return None if document is None else Manifest.model_validate_json(document)
+
+    def upload(self, folder: Path, manifest: Manifest) -> None:
+        """Weights, manifest, then the configuration that makes it visible; each is read back and compared."""
+        try:
+            self._put(WEIGHTS, (folder / WEIGHTS).read_bytes(), manifest.sha256[WEIGHTS])
+            document = manifest.model_dump_json(indent=1).encode()
+            self._put(MANIFEST, document, hashlib.sha256(document).hexdigest())
+            self._put(CONFIG, (folder / CONFIG).read_bytes(), manifest.sha256[CONFIG])
+        except BaseException:
+            for name in (CONFIG, CERTIFICATE, MANIFEST, WEIGHTS):
+                self._s3.delete_object(Bucket=self._bucket, Key=f"{self._folder}/{name}")
+            raise
+
+    def certificate(self) -> bytes | None:
+        return self._get(CERTIFICATE)
+
+    def put_certificate(self, document: str) -> None:
+        """Keep the evidence beside the adapter; servers do not read it."""
+        body = document.encode()
+        self._put(CERTIFICATE, body, hashlib.sha256(body).hexdigest())
+
+    def _put(self, name: str, body: bytes, sha256: str) -> None:
+        if hashlib.sha256(body).hexdigest() != sha256:
+            raise UploadFailed(f"{name} changed while it was published; is training still writing to this folder?")
+        self._s3.put_object(Bucket=self._bucket, Key=f"{self._folder}/{name}", Body=body)
+        arrived = self._get(name) or b""
+        if hashlib.sha256(arrived).hexdigest() != sha256:
+            raise UploadFailed(
+                f"{self.uri}/{name} arrived with other bytes than were sent ({len(arrived)} of {len(body)})"
+            )
+
+    def _get(self, name: str) -> bytes | None:
+        try:
+            return self._s3.get_object(Bucket=self._bucket, Key=f"{self._folder}/{name}")["Body"].read()
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") in ("NoSuchKey", "404"):
+                return None
+            raise
+
+
+def main(argv: list[str]) -> None:
+    job = PublishJob.model_validate_json(argv[1])
+    try:
+        publish(job, boto3.client("s3"))
+    except Exception as error:
+        fault = {"kind": "fault", "boundary": type(error).__name__, "message": str(error)}
+        print(f"@event {json.dumps(fault)}", flush=True)
+        raise
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,58 @@
+"""Settings of the serving half: frozen, strict, documented by attribute docstrings. Importing costs pydantic only."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class ServerSettings(BaseModel):
+    """The Ray Serve LLM application: one base model, adapters from S3."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    app_name: str = "llm"
+    """Name of the Serve application."""
+    base_model_id: str = Field(pattern=r"^[^:\s]+$")
+    """What clients call the base model; adapters are ``<base_model_id>:<adapter>``, so it holds no colon."""
+    model_source: str
+    """Folder or s3:// URI of the base model, as the replicas see it."""
+    adapters_uri: str = Field(pattern=r"^s3://[^/]+/.*[^/]$")
+    """Where adapters of this base lie. Servers look for an adapter by its name alone, so the base is in this path."""
+    device: Literal["cpu", "cuda"]
+    """Where the engine runs."""
+    accelerator_type: str | None = None
+    """Ray's name of the GPU; none on a CPU."""
+    dtype: Literal["float32", "bfloat16"]
+    """Number format of the weights."""
+    max_model_len: int = Field(ge=256)
+    """Longest episode, in tokens."""
+    max_images: int = Field(ge=1)
+    """Pictures in one conversation: one a turn."""
+    max_num_seqs: int = Field(default=64, ge=1)
+    """Requests generated for at a time."""
+    max_lora_rank: int = Field(ge=1)
+    """Largest adapter rank that is loaded."""
+    max_loras: int = Field(default=4, ge=1)
+    """Adapters in one batch."""
+    max_cpu_loras: int = Field(default=16, ge=1)
+    """Adapters that a replica keeps loaded."""
+    num_replicas: int = Field(default=1, ge=1)
+    """Engine replicas. Updating the application stops a replica before its successor runs: two keep it answering."""
+    engine_kwargs: dict[str, Any] = {}
+    """Further vLLM engine arguments, handed on as they are."""
+    env: dict[str, str] = {}
+    """Environment of the application's processes. Credentials come from the usual AWS chain, never from here."""
+    http_host: str = "127.0.0.1"
+    """Address that the endpoint listens on."""
+    http_port: int = Field(default=8000, ge=1, le=65535)
+    """Port of the endpoint."""
+
+    @model_validator(mode="after")
+    def _one_device(self) -> ServerSettings:
+        if self.device == "cpu" and self.accelerator_type is not None:
+            raise ValueError(
+                f"accelerator_type is {self.accelerator_type!r} with device cpu; leave it out, or set device to cuda"
+            )
+        return self
