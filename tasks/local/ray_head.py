@@ -7,14 +7,17 @@ machine makes it wait 30 s for the raylet, takes the head down with it.
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 import threading
+from typing import Any
 
 
 def main(argv: list[str]) -> None:
     dashboard_port, num_gpus = int(argv[1]), int(argv[2])
     import ray
 
+    _choose_agent_port()
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
@@ -32,6 +35,24 @@ def main(argv: list[str]) -> None:
     )
     stopped.wait()
     ray.shutdown()
+
+
+def _choose_agent_port() -> None:
+    """Give this head's agent a free port: two heads on one machine both want Ray's default, and `ray.init` has no say.
+
+    The Jobs API goes through the agent; without its port no job can be submitted.
+    """
+    from ray._private.parameter import RayParams
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    initialise = RayParams.__init__
+
+    def with_agent_port(self: RayParams, *args: Any, **kwargs: Any) -> None:
+        initialise(self, *args, **{"dashboard_agent_listen_port": port, **kwargs})
+
+    RayParams.__init__ = with_agent_port  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
