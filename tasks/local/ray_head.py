@@ -6,9 +6,11 @@ machine makes it wait 30 s for the raylet, takes the head down with it.
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from typing import Any
 
@@ -16,12 +18,15 @@ from typing import Any
 def main(argv: list[str]) -> None:
     dashboard_port, num_gpus = int(argv[1]), int(argv[2])
     import ray
+    from ray._private.utils import write_ray_address
 
     _choose_agent_port()
+    # Jobs look for "the" cluster of this machine in their head's folder; in the shared one they find any other.
+    folder = tempfile.mkdtemp(prefix="ray-")
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    ray.init(
+    context = ray.init(
         # Not whatever cluster an earlier `ray start` left its address for.
         address="local",
         num_cpus=8,
@@ -31,10 +36,12 @@ def main(argv: list[str]) -> None:
         dashboard_port=dashboard_port,
         object_store_memory=1_000_000_000,
         log_to_driver=False,
-        _node_ip_address="127.0.0.1",
+        _temp_dir=folder,
     )
+    write_ray_address(context.address_info["gcs_address"], folder)
     stopped.wait()
     ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _choose_agent_port() -> None:
