@@ -14,7 +14,7 @@ WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: .venv/.synced .venv-train/.synced .venv-serve/.synced ## uv, Python 3.12 and the locked environments
+setup: .venv/.synced .venv-train/.synced ## uv, Python 3.12 and the locked environments
 
 $(UV):
 	@found=""; for python in "$$PYTHON312" python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python3.12 python3; do \

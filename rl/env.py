@@ -35,7 +35,7 @@ class MazeTextEnv(BaseTextEnv):
         self.turns += 1
         seen = self._episode.step(action)
         observations = [] if seen.done else self._messages(seen)
-        return BaseTextEnvStepOutput(observations=observations, reward=seen.reward, done=seen.done, metadata={})
+        return BaseTextEnvStepOutput(observations=observations, reward=seen.reward, done=seen.done, metadata={})  # type: ignore[call-arg]
 
     @staticmethod
     def _messages(seen: Seen) -> Any:

@@ -34,7 +34,8 @@ class Episode:
     def __init__(self, seed: int, maze: MazeSettings, parsing: ParsingMode, max_turns: int) -> None:
         register_maze_2d()
         self._env: Any = gymnasium.make(maze.env_id, **maze.env_kwargs()).unwrapped
-        self._seed, self._parsing, self._max_turns = seed, parsing, max_turns
+        self._seed, self._max_turns = seed, max_turns
+        self._parsing: ParsingMode = parsing
         self._actions = ""
         self._solved = False
 

@@ -26,7 +26,7 @@ def main(argv: list[str]) -> None:
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    context = ray.init(
+    context: Any = ray.init(
         # Not whatever cluster an earlier `ray start` left its address for.
         address="local",
         num_cpus=8,

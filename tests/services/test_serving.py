@@ -16,7 +16,6 @@ from typing import Any
 import boto3
 import pytest
 
-from flows.run import load_deployment
 from rl.probe import probe_conversations
 from rl.settings import MazeSettings
 from serving.app import adapter_model_id, champion_uri, serve_document
@@ -98,8 +97,26 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     local = LocalServices(Layout(ROOT, state), say=print)
     try:
         env = local.up(["mlflow", "s3", "serve"])
-        os.environ.update(env | {"PROJECT_DIR": str(ROOT), "RAY_JOBS_ADDRESS": ""})
-        server = load_deployment("rollback/local", {})[1]["settings"].server
+        os.environ.update(env)
+        server = ServerSettings(
+            base_model_id="tiny",
+            model_source=str(BASE),
+            adapters_uri="s3://models/adapters/tiny",
+            device="cpu",
+            dtype="float32",
+            max_model_len=2048,
+            max_images=15,
+            max_lora_rank=32,
+            engine_kwargs={"enforce_eager": True},
+            env={
+                "HF_HUB_OFFLINE": "1",
+                "VLLM_NO_USAGE_STATS": "1",
+                "VLLM_CPU_KVCACHE_SPACE": "1",
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+                "OMP_NUM_THREADS": "2",
+            },
+            http_port=int(env["SERVE_HTTP_PORT"]),
+        )
         rest = ServeRest(env["SERVE_DASHBOARD"])
         registry = ChampionRegistry(env["MLFLOW_TRACKING_URI"], "test-adapters", champion_uri(server))
         yield World(server, rest, ChatEndpoint(env["SERVE_URL"]), registry, state, boto3.client("s3"))

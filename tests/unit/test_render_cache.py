@@ -28,7 +28,7 @@ def test_equal_messages_are_rendered_once_even_when_they_are_asked_for_together(
     cache = RenderCache(renderer, max_bytes=1000)
 
     async def ask() -> list[Any]:
-        return await asyncio.gather(cache("a"), cache("bb"), cache("a"), cache("a"))
+        return list(await asyncio.gather(cache("a"), cache("bb"), cache("a"), cache("a")))
 
     first, second, *again = asyncio.run(ask())
     assert renderer.asked == ["a", "bb"]
