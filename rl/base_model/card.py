@@ -49,9 +49,10 @@ Made again with `make base-model`. It knows mazes of this size and the maze_2d p
 
 
 def _walk_line(stage: WalkStage) -> str:
+    asked = "; the hidden state before a reply has to name the whole action" if stage.decision_loss_weight else ""
     return (
         f"the whole model, {stage.num_steps} steps of {stage.episodes_per_step} whole episodes at a peak rate of "
         f"{stage.peak_learning_rate}; shortest paths with {stage.stumble_rate:.0%} of the turns random and not "
         f"imitated, and a look back before {stage.look_back_rate:.0%} of the corners, imitated; cut at "
-        f"{stage.max_turns} turns; {stage.anywhere_rate:.0%} of the walks start on any free cell"
+        f"{stage.max_turns} turns; {stage.anywhere_rate:.0%} of the walks start on any free cell{asked}"
     )
