@@ -164,6 +164,8 @@ class LocalServices:
             # Jobs get this long to end on their own when they are stopped; Ray's default is 3 s.
             "RAY_JOB_STOP_WAIT_TIME_S": "20",
             "RAY_USAGE_STATS_ENABLED": "0",
+            # Ray 2.60 asks for a token by default; this dashboard listens on loopback only.
+            "RAY_AUTH_MODE": "disabled",
             # Jobs and replicas inherit their identity, as pods do from Pod Identity.
             **self._aws(),
         }

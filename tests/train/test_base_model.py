@@ -15,6 +15,7 @@ from PIL import Image
 from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
 
 from rl.base_model.build import build_model, build_processor
+from rl.base_model.decision import DecisionHead
 from rl.base_model.perception import cell_labels
 from rl.base_model.play import play_greedily
 from rl.base_model.sft import SftTrainer, learning_rate
@@ -22,7 +23,7 @@ from rl.base_model.walks import EpisodeEncoder, Walker, oracle_walk, training_ma
 from rl.eval_set import load_eval_set
 from rl.events import EventLog
 from rl.maze import Direction, generate_maze, shortest_path
-from rl.prompts import Stop, action_text
+from rl.prompts import Move, Stop, action_text
 from rl.render import render
 from rl.settings import BaseModelSettings, LoraSettings, MazeSettings
 from tests.train.conftest import BASE_MODEL, MANIFEST
@@ -112,6 +113,24 @@ def test_every_visual_token_is_labelled_from_the_picture() -> None:
     assert ((way == -100) == maze.wall_HW).all()
     for cell in map(tuple, np.argwhere(~maze.wall_HW)):
         assert cell == maze.target or way[cell] == shortest_path(maze, cell)[0]
+
+
+def test_the_decision_head_is_asked_for_the_action_of_every_learned_reply() -> None:
+    processor: Any = build_processor()
+    turns = walk(generate_maze(3, 7, 9), 8, np.random.default_rng(5), Walker(stumble_rate=0.3), max_turns=40)
+    batch = EpisodeEncoder(processor)([turns])
+    decide = DecisionHead(processor.tokenizer, hidden_size=5)
+    actions = [action_text(action) for action in (*map(Move, Direction), Stop())]
+    learned = torch.tensor([actions.index(turn.reply) for turn in turns if turn.learned])
+    starts = (batch["labels"][0, 1:] != -100) & (batch["labels"][0, :-1] == -100)
+    hidden = torch.zeros(1, batch["labels"].shape[1], 5)
+    hidden[0, :-1][starts] = 50.0 * torch.nn.functional.one_hot(learned, 5).float()
+    with torch.no_grad():
+        decide.read.weight.copy_(torch.eye(5))
+        decide.read.bias.zero_()
+    loss, stop_accuracy = decide(hidden, batch["labels"])
+    assert float(loss) < 1e-6, "the right action at every position costs nothing"
+    assert float(stop_accuracy) == 1.0
 
 
 TINY = {
