@@ -46,7 +46,7 @@ class Manifest(BaseModel):
     run_name: str
     step: int
     base_fingerprint: str
-    """SHA-256 over the base model's weight file names and tensor headers, see ``base_fingerprint``."""
+    """SHA-256 over the digests of the base model's weight files, see ``base_fingerprint``."""
     rank: int
     target_modules: tuple[str, ...]
     num_solved: int

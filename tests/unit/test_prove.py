@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from rl.events import Probed
-from rl.maze import generate_maze
 from rl.probe import probe_conversations
 from rl.score import EvalReport, Outcome
 from rl.settings import MazeSettings
@@ -77,4 +76,3 @@ def test_probe_conversations_are_the_same_wherever_they_are_made() -> None:
     first, again = list(probe_conversations(maze, 5)), list(probe_conversations(maze, 5))
     assert first == again
     assert [len(messages) for messages in first] == [1, 3, 5, 7, 1]
-    assert generate_maze(2**62 - 1, maze.height, maze.width)
