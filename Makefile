@@ -9,12 +9,12 @@ LOCAL := .venv/bin/python -m tasks.local
 # Addresses of the running services, for whatever follows in the same shell.
 WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/prefect PREFECT_LOGGING_COLORS=false &&
 
-.PHONY: help setup up down run run-long base-model deploy worker check test lock
+.PHONY: help setup up down run run-long base-model deploy worker chat rollback bench-serving check test lock
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: .venv/.synced .venv-train/.synced ## uv, Python 3.12 and the locked environments
+setup: .venv/.synced .venv-train/.synced .venv-serve/.synced ## uv, Python 3.12 and the locked environments
 
 $(UV):
 	@found=""; for python in "$$PYTHON312" python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python3.12 python3; do \
@@ -43,7 +43,7 @@ up: setup ## start the local services that are not running
 down: ## stop the local services, by pid
 	@$(LOCAL) down
 
-run: up ## retrain/local: the whole training half, about 25 minutes
+run: up ## retrain/local: the whole pipeline, about 35 minutes
 	@$(WITH_SERVICES) .venv/bin/python -m flows.run retrain/local $(SET)
 
 run-long: up ## retrain/local-long: at most three hours
@@ -57,6 +57,15 @@ deploy: up ## register the deployments in the Prefect UI
 
 worker: up ## run what is started from the Prefect UI
 	@$(WITH_SERVICES) .venv/bin/prefect worker start --pool local
+
+chat: up ## watch one maze through the endpoint: make chat MODEL=tiny-qwen3-vl:champion SEED=3
+	@$(WITH_SERVICES) .venv/bin/python -m flows.chat $(if $(MODEL),--model $(MODEL)) $(if $(SEED),--seed $(SEED))
+
+rollback: up ## make the former champion champion again
+	@$(WITH_SERVICES) .venv/bin/python -m flows.run rollback/local
+
+bench-serving: up ## measure the endpoint that the last run left behind
+	@$(WITH_SERVICES) .venv/bin/python -m bench.serving
 
 check: setup ## format, lint, types, import rules: what CI checks
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/lint-imports && .venv/bin/pyright

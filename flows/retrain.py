@@ -1,10 +1,13 @@
 """The retrain flow: one page, read from top to bottom.
 
-    prepare data -> ensure cluster -> train (Ray job: GRPO, evaluations, exports) -> pick best -> report
+    prepare data -> ensure cluster -> train (Ray job: GRPO, evaluations, exports) -> pick best
         MazesRef      ClusterRef        TrainedRun                                   BestStep
+    -> publish to S3 -> ensure endpoint -> evaluate through it -> prove -> judge -> promote -> report
+       PublishedAdapter  ServedEndpoint     EvalReport           Certificate Verdict ChampionChange
 
-Needs a Prefect API, MLflow (settings.tracking) and a Ray cluster (settings.cluster). Nothing is cached: a second
-run of the same name takes up the Ray job, the MLflow run and the checkpoints of the first.
+Needs a Prefect API, MLflow (settings.tracking), a Ray cluster that trains (settings.cluster), one that serves
+(settings.serve) and S3 (the usual AWS chain). Nothing is cached: a second run of the same name takes up the Ray jobs,
+the MLflow run, the checkpoints and the adapter of the first.
 """
 
 from __future__ import annotations
@@ -17,17 +20,27 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from flows.settings import RetrainSettings
+from serving.app import adapter_model_id
 from tasks.best import pick_best
 from tasks.cluster import ensure_cluster
 from tasks.data import prepare_data
+from tasks.evaluate import evaluate_endpoint
+from tasks.promote import current_champion, judge_adapter, promote_adapter
+from tasks.prove import probe_training_side, prove_adapter, require_proof
+from tasks.publish import publish_adapter
+from tasks.records import BestStep, ClusterRef, ServedRun, TrackedRun
 from tasks.report import write_report
+from tasks.rollout import ensure_endpoint
 from tasks.tracking import tracked_run
 from tasks.train import run_training
 
 
 @flow(name="retrain", flow_run_name=lambda: run_name_of(flow_run.parameters["settings"]))
 def retrain(settings: RetrainSettings) -> dict[str, Any]:
-    """Retrain the maze agent and report what came of it."""
+    """Retrain the maze agent, serve the best step, promote it if it is proven and better, and report.
+
+    Raises NotProven, after the report is written, when the endpoint serves something else than was trained.
+    """
     run_name = run_name_of(settings)
     timed = StageTimer()
     mazes = timed(prepare_data)(settings.train.data)
@@ -35,20 +48,61 @@ def retrain(settings: RetrainSettings) -> dict[str, Any]:
     with tracked_run(settings.tracking, run_name, settings.model_dump(mode="json")) as tracked:
         run = timed(run_training)(settings.train, settings.job, settings.tracking, run_name, mazes, cluster, tracked)
         best = timed(pick_best)(run)
-        return write_report(
+        served = serve_and_judge(settings, run_name, cluster, best, tracked, timed)
+        report = write_report(
             settings.report,
             settings.tracking,
             settings.train.data.maze,
             mazes,
             run,
             best,
+            served,
             tracked,
             timed.seconds,
         )
+        require_proof(served.certificate)
+        return report
+
+
+def serve_and_judge(
+    settings: RetrainSettings,
+    run_name: str,
+    cluster: ClusterRef,
+    best: BestStep,
+    tracked: TrackedRun,
+    timed: StageTimer,
+) -> ServedRun:
+    """From the best step's export to a name that clients use - or to the reason why it is not that."""
+    server, play, data = settings.serve.server, settings.play, settings.train.data
+    adapter = timed(publish_adapter)(
+        server, settings.job, settings.tracking, run_name, settings.train.model_path, best, cluster, tracked
+    )
+    trained = timed(probe_training_side)(
+        settings.proof, play, settings.job, settings.train, settings.tracking, run_name, best, cluster, tracked
+    )
+    endpoint = timed(ensure_endpoint)(settings.serve)
+    candidate = timed(evaluate_endpoint)(play, data, endpoint.url, adapter.model_id, adapter.step)
+    base = timed(evaluate_endpoint)(play, data, endpoint.url, endpoint.base_model_id, 0)
+    certificate = timed(prove_adapter)(
+        settings.proof, play, data.maze, settings.tracking, adapter, endpoint, trained, best.best, candidate, tracked
+    )
+    champion = current_champion(settings.tracking, server, other_than=adapter.name)
+    former = (
+        timed(evaluate_endpoint)(play, data, endpoint.url, adapter_model_id(server, champion), 0) if champion else None
+    )
+    verdict = timed(judge_adapter)(settings.gate, candidate, base, former)
+    change = timed(promote_adapter)(settings.tracking, server, adapter, certificate, verdict, tracked.child_run_id)
+    return ServedRun(
+        adapter=adapter,
+        endpoint=endpoint,
+        certificate=certificate,
+        verdict=verdict,
+        change=change,
+    )
 
 
 class StageTimer:
-    """Wall time of each stage, by its name."""
+    """Wall time of each stage, by its name; a stage that runs twice counts twice."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -59,7 +113,8 @@ class StageTimer:
             try:
                 return stage(*args, **kwargs)
             finally:
-                self.seconds[getattr(stage, "name", str(stage))] = time.monotonic() - started
+                name = getattr(stage, "name", str(stage))
+                self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
         return run
 

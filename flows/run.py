@@ -15,7 +15,7 @@ import yaml
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.utilities.templating import apply_values
 
-from tasks.report import as_markdown
+from tasks.report import as_markdown, curl_lines
 
 PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
 
@@ -65,7 +65,8 @@ def main(argv: list[str]) -> int:
     pairs = (argument.split("=", 1) for argument in argv[2:])
     flow, parameters = load_deployment(argv[1], {key: yaml.safe_load(value) for key, value in pairs})
     result = flow(**parameters)
-    print("\n" + (as_markdown(result) if isinstance(result, dict) else str(result)))
+    is_report = isinstance(result, dict) and "served" in result
+    print("\n" + (as_markdown(result) + "\n" + curl_lines(result) + "\n" if is_report else str(result)))
     tracking_uri = parameters["settings"].tracking.tracking_uri
     print(f"Prefect: {os.environ.get('PREFECT_API_URL', '').removesuffix('/api')}")
     print(f"MLflow:  {result['mlflow']['url'] if isinstance(result, dict) else tracking_uri}")

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from rl.settings import BaseModelSettings, Settings, TrainSettings
-from tasks.settings import ClusterSettings, JobSettings, ReportSettings, TrackingSettings
+from rl.settings import BaseModelSettings, DataSettings, Settings, TrainSettings
+from serving.settings import ServerSettings
+from tasks.settings import (
+    ClusterSettings,
+    GateSettings,
+    JobSettings,
+    PlaySettings,
+    ProofSettings,
+    ReportSettings,
+    ServeSettings,
+    TrackingSettings,
+)
 
 
 class RetrainSettings(Settings):
@@ -17,7 +27,26 @@ class RetrainSettings(Settings):
     job: JobSettings
     train: TrainSettings
     tracking: TrackingSettings
+    serve: ServeSettings
+    play: PlaySettings
+    proof: ProofSettings
+    gate: GateSettings
     report: ReportSettings
+
+    @model_validator(mode="after")
+    def _server_takes_the_adapter(self) -> RetrainSettings:
+        rank, most = self.train.lora.rank, self.serve.server.max_lora_rank
+        if rank > most:
+            raise ValueError(
+                f"train.lora.rank is {rank}, serve.server.max_lora_rank {most}: the adapter could never be served; "
+                "lower the one or raise the other"
+            )
+        images, turns = self.serve.server.max_images, self.train.data.max_turns
+        if images < turns:
+            raise ValueError(
+                f"serve.server.max_images is {images}, an episode has up to {turns} (train.data.max_turns); raise it"
+            )
+        return self
 
     @model_validator(mode="after")
     def _cluster_fits(self) -> RetrainSettings:
@@ -40,3 +69,29 @@ class BaseModelFlowSettings(Settings):
     job: JobSettings
     tracking: TrackingSettings
     model: BaseModelSettings
+
+
+class EvaluateSettings(Settings):
+    """Everything the evaluate flow needs."""
+
+    url: str
+    """Address of the endpoint, before ``/v1``."""
+    model_id: str
+    """What to ask for: a base model, ``<base>:<adapter>`` or ``<base>:champion``."""
+    data: DataSettings
+    play: PlaySettings
+    tracking: TrackingSettings
+
+
+class RollbackSettings(Settings):
+    """Everything the rollback flow needs."""
+
+    server: ServerSettings
+    tracking: TrackingSettings
+
+
+class PromoteSettings(RollbackSettings):
+    """Everything the promote flow needs."""
+
+    adapter_name: str
+    """Name of a registered adapter, without the base model's; an unknown one is answered with those that there are."""

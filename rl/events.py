@@ -7,6 +7,8 @@ second time knows what it already has.
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -98,7 +100,7 @@ class EventLog:
         if self._path is not None:
             with self._path.open("a") as file:
                 file.write(line + "\n")
-        print(PREFIX + line, flush=True)
+        _write_line(line)
 
     def replay(self, up_to_step: int) -> None:
         """Print again what earlier attempts of this run evaluated and saved: a resumed job tells the whole story."""
@@ -110,13 +112,19 @@ class EventLog:
                 event.report.step if isinstance(event, Evaluated) else event.step if isinstance(event, Saved) else None
             )
             if told is not None and told < up_to_step:
-                print(PREFIX + line, flush=True)
+                _write_line(line)
+
+
+def _write_line(document: str) -> None:
+    """In one write: ``print`` makes two where Python runs unbuffered, and other threads' log lines get between."""
+    sys.stdout.write(f"{PREFIX}{document}\n")
+    sys.stdout.flush()
 
 
 def parse_line(line: str) -> Event | None:
-    """The event in one log line, or None for ordinary text.
+    """The event in one log line, or None for ordinary text. Text of other writers may stand before and behind it.
 
-    Raises pydantic.ValidationError for a line that claims to be an event and is not.
+    Raises ValueError (pydantic.ValidationError) for a line that claims to be an event and is not.
     """
-    _, found, document = line.partition(PREFIX)
-    return _ADAPTER.validate_json(document) if found else None
+    _, found, rest = line.partition(PREFIX)
+    return _ADAPTER.validate_python(json.JSONDecoder().raw_decode(rest)[0]) if found else None

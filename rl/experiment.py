@@ -7,6 +7,7 @@ prompts -> MazeGenerator (vLLM engines) -> rewards -> GRPO advantages -> FSDP po
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,11 @@ class EventTracker:
 
     def log(self, data: dict[str, Any], step: int, commit: bool = False) -> None:
         values = {key: float(value) for key, value in data.items() if isinstance(value, int | float)}
-        self._log.emit(Metrics(step=step, values=values))
+        odd = {key: value for key, value in values.items() if not math.isfinite(value)}
+        if odd:
+            # JSON knows neither NaN nor infinity, and whoever reads the log should hear of them by name.
+            self._log.emit(Fault(boundary="training", message=f"step {step}: not finite: {odd}"))
+        self._log.emit(Metrics(step=step, values={key: values[key] for key in values.keys() - odd.keys()}))
         reward = values.get("reward/avg_raw_reward")
         text = "base evaluated" if reward is None else f"mean reward {reward:.3f}"
         self._log.emit(Progress(done=step, total=self._total_steps, text=text))

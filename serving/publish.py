@@ -165,7 +165,7 @@ def main(argv: list[str]) -> None:
         publish(job, boto3.client("s3"))
     except Exception as error:
         fault = {"kind": "fault", "boundary": type(error).__name__, "message": str(error)}
-        print(f"@event {json.dumps(fault)}", flush=True)
+        sys.stdout.write(f"@event {json.dumps(fault)}\n")
         raise
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from rl.episode import Episode
+from rl.episode import Episode, Seen
 from rl.eval_set import EvalSet
 from rl.render import image_message
 from rl.score import EvalReport, Outcome, make_report
@@ -15,10 +15,18 @@ from tasks.adapters import WrongModelAnswered
 from tasks.adapters.openai_chat import ChatEndpoint
 
 
-def play_maze(endpoint: ChatEndpoint, model: str, seed: int, data: DataSettings, max_reply_tokens: int) -> Outcome:
+def play_maze(
+    endpoint: ChatEndpoint,
+    model: str,
+    seed: int,
+    data: DataSettings,
+    max_reply_tokens: int,
+    watch: Callable[[Seen, str], object] = lambda seen, reply: None,
+) -> Outcome:
     """One maze, greedily; raises WrongModelAnswered when another model than ``model`` gave a reply.
 
-    ``<base>:champion`` is answered by the adapter that it stands for, the same one throughout a maze.
+    ``<base>:champion`` is answered by the adapter that it stands for, the same one throughout a maze. ``watch`` sees
+    every picture with the reply to it, and the last picture with an empty one.
     """
     episode = Episode(seed, data.maze, data.parsing, data.max_turns)
     seen = episode.start()
@@ -34,7 +42,9 @@ def play_maze(endpoint: ChatEndpoint, model: str, seed: int, data: DataSettings,
                 "champion changed meanwhile, or is another model served under this name?"
             )
         messages.append({"role": "assistant", "content": reply.text})
+        watch(seen, reply.text)
         seen = episode.step(reply.text)
+    watch(seen, "")
     episode.close()
     return episode.outcome()
 

@@ -12,6 +12,7 @@ from rl.probe import ProbeJob, probe_conversations
 from rl.score import EvalReport
 from rl.settings import MazeSettings, TrainSettings
 from serving.publish import AdapterStore
+from tasks.adapters import NotProven
 from tasks.adapters.mlflow_runs import MlflowRuns
 from tasks.adapters.openai_chat import ChatEndpoint, Reply
 from tasks.adapters.ray_jobs import RayJobs
@@ -67,12 +68,10 @@ def prove_adapter(
 ) -> Certificate:
     """Ask the endpoint what the training side was asked, weigh everything, keep the certificate in MLflow and S3."""
     chat = ChatEndpoint(endpoint.url)
-    conversations = list(probe_conversations(maze, settings.num_probes))
-
-    def ask(model: str) -> list[Reply]:
-        return [chat.chat(model, messages, play.max_reply_tokens, logprobs=True) for messages in conversations]
-
-    served, base = ask(adapter.model_id), ask(endpoint.base_model_id)
+    served, base = (
+        ask_probes(chat, model, maze, settings.num_probes, play.max_reply_tokens)
+        for model in (adapter.model_id, endpoint.base_model_id)
+    )
     listed = adapter.model_id in chat.model_ids()
     found = weigh(settings, adapter, listed, trained, served, base, training_eval, endpoint_eval)
     document = found.model_dump_json(indent=1)
@@ -86,6 +85,24 @@ def prove_adapter(
     if found.holds:
         logger.info("proof: %s is the trained adapter (%s)", adapter.model_id, adapter.sha256[:12])
     return found
+
+
+def ask_probes(
+    chat: ChatEndpoint, model: str, maze: MazeSettings, num_probes: int, max_reply_tokens: int
+) -> list[Reply]:
+    """The endpoint's greedy answers to the probes, with their log-probabilities."""
+    return [
+        chat.chat(model, messages, max_reply_tokens, logprobs=True)
+        for messages in probe_conversations(maze, num_probes)
+    ]
+
+
+def require_proof(certificate: Certificate) -> None:
+    """Raises NotProven with everything that does not hold."""
+    if not certificate.holds:
+        raise NotProven(
+            f"{certificate.adapter.model_id} is published and not promoted: {'; '.join(certificate.failures)}"
+        )
 
 
 def weigh(

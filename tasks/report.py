@@ -13,7 +13,7 @@ from prefect.artifacts import create_image_artifact, create_markdown_artifact
 from rl.settings import MazeSettings
 from tasks.adapters.mlflow_runs import MlflowRuns
 from tasks.pictures import replay_gallery, save_png, solve_rate_curve
-from tasks.records import BestStep, MazesRef, TrackedRun, TrainedRun
+from tasks.records import BestStep, MazesRef, ServedRun, TrackedRun, TrainedRun
 from tasks.settings import ReportSettings, TrackingSettings
 
 
@@ -25,11 +25,12 @@ def write_report(
     mazes: MazesRef,
     run: TrainedRun,
     best: BestStep,
+    served: ServedRun,
     tracked: TrackedRun,
     timings_s: Mapping[str, float],
 ) -> dict[str, Any]:
     """Write ``<run_name>.json``, ``latest.json`` and the pictures; returns the report."""
-    report = make_report(settings.profile, mazes, run, best, tracked, timings_s)
+    report = make_report(settings.profile, mazes, run, best, served, tracked, timings_s)
     folder = Path(settings.reports_dir)
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=1) + "\n"
@@ -59,6 +60,7 @@ def make_report(
     mazes: MazesRef,
     run: TrainedRun,
     best: BestStep,
+    served: ServedRun,
     tracked: TrackedRun,
     timings_s: Mapping[str, float],
 ) -> dict[str, Any]:
@@ -84,7 +86,29 @@ def make_report(
             "child_run_id": tracked.child_run_id,
             "url": tracked.url,
         },
+        **served_part(served),
         "timings_s": {stage: round(seconds, 1) for stage, seconds in timings_s.items()},
+    }
+
+
+def served_part(served: ServedRun) -> dict[str, Any]:
+    """Adapter, proof, verdict and addresses."""
+    adapter, certificate, verdict = served.adapter, served.certificate, served.verdict
+    return {
+        "adapter": {"name": adapter.name, "uri": adapter.uri, "sha256": adapter.sha256},
+        "proof": certificate.model_dump(exclude={"adapter"}) | {"holds": certificate.holds},
+        "gate": {
+            "decision": verdict.decision,
+            "reason": verdict.reason,
+            "wins": verdict.against_base.wins,
+            "losses": verdict.against_base.losses,
+            "champion": served.change.champion if served.change else None,
+        },
+        "served": {
+            "url": served.endpoint.url,
+            "base_model_id": served.endpoint.base_model_id,
+            "adapter_model_id": adapter.model_id,
+        },
     }
 
 
@@ -110,6 +134,24 @@ def as_markdown(report: Mapping[str, Any]) -> str:
         f"| {row['step']} | {row['solved']} | {row['mean_turns']:.2f} | {row['unparsable_replies']} |"
         for row in report["evals"]
     ]
+    table = "\n".join(["| step | solved | mean turns | unparsable replies |", "|---:|---:|---:|---:|", *rows])
+    proof, gate, adapter = report["proof"], report["gate"], report["adapter"]
+    proven = "holds" if proof["holds"] else "fails: " + "; ".join(proof["failures"])
     return (
-        head + "\n".join(["| step | solved | mean turns | unparsable replies |", "|---:|---:|---:|---:|", *rows]) + "\n"
+        f"{head}{table}\n\n"
+        f"Adapter `{adapter['name']}` at {adapter['uri']}: {proof['endpoint_solved']} of {eval_set['num_mazes']} mazes "
+        f"through the endpoint ({proof['training_solved']} in training). Proof {proven}. "
+        f"Gate: {gate['decision']}, {gate['reason']}.\n"
     )
+
+
+def curl_lines(report: Mapping[str, Any]) -> str:
+    """Commands that ask the base and the adapter, as they are."""
+    served = report["served"]
+    question = "Which actions are there?"
+
+    def line(model: str) -> str:
+        body = json.dumps({"model": model, "max_tokens": 8, "messages": [{"role": "user", "content": question}]})
+        return f"curl -s {served['url']}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'"
+
+    return "\n".join(line(served[name]) for name in ("base_model_id", "adapter_model_id"))

@@ -10,8 +10,6 @@ from pathlib import Path
 from tasks.local.process import Processes, Running, Service, choose_port
 
 PREFERRED_PORTS = {"prefect": 4200, "mlflow": 5500, "s3": 9900, "ray": 8265, "serve": 8300}
-RETRAIN_SERVICES = ("prefect", "mlflow", "s3", "ray")
-"""What a retraining needs; the serving cluster is started on its own."""
 NUM_LOGICAL_GPUS = 2
 """One for the policy, one for the engine: numbers to schedule by, no devices."""
 LOCAL_BUCKET = "models"
@@ -47,7 +45,7 @@ class LocalServices:
         self._say = say
         self._processes = Processes(layout.state / "services")
 
-    def up(self, names: Sequence[str] = RETRAIN_SERVICES) -> dict[str, str]:
+    def up(self, names: Sequence[str] = tuple(PREFERRED_PORTS)) -> dict[str, str]:
         """Start every service that does not run; returns the environment that points at them."""
         launched = []
         for name in names:

@@ -1,11 +1,10 @@
-"""Serving on real parts: Ray Serve LLM with vLLM on CPU, S3 on loopback, MLflow's registry. Six minutes on 2 cores.
+"""Serving on real parts: Ray Serve LLM with vLLM on CPU, S3 on loopback, MLflow's registry.
 
 The adapters are random LoRA weights on the shipped base: enough to tell them from each other and from the base.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,10 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
-from rl.probe import probe_conversations
+from flows.run import load_deployment
+from flows.settings import RetrainSettings
+from rl.events import Probed, parse_line
+from rl.probe import ProbeJob, probe_conversations
+from rl.score import EvalReport
 from rl.settings import MazeSettings
+from serving.adapter import CONFIG, WEIGHTS
 from serving.app import adapter_model_id, champion_uri, serve_document
 from serving.publish import PublishJob, publish
 from serving.settings import ServerSettings
@@ -25,15 +31,11 @@ from tasks.adapters import ModelNotServed, NoSuchAdapter, RolloutFailed
 from tasks.adapters.openai_chat import ChatEndpoint, Reply
 from tasks.adapters.registry import ChampionRegistry
 from tasks.adapters.serve_rest import ServeRest
-from tasks.local.services import Layout, LocalServices
-from tasks.records import PublishedAdapter
+from tasks.prove import ask_probes, weigh
+from tasks.records import Certificate, PublishedAdapter
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / "rl" / "models" / "tiny-qwen3-vl"
-pytestmark = pytest.mark.skipif(
-    not (ROOT / ".venv-serve" / ".synced").exists(),
-    reason="no serving environment; `make .venv-serve/.synced`, then pytest tests/services/test_serving.py",
-)
 QUESTION = next(probe_conversations(MazeSettings(), 1))
 MAKE_ADAPTER = """
 import sys, torch
@@ -50,10 +52,17 @@ model.save_pretrained(sys.argv[2])
 """
 
 
+def in_training(arguments: list[str]) -> str:
+    """What Python prints in the environment that trains."""
+    command = [str(ROOT / ".venv-train" / "bin" / "python"), *arguments]
+    return subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout
+
+
 @dataclass
 class World:
     """The running parts, and what they are asked through."""
 
+    settings: RetrainSettings
     server: ServerSettings
     rest: ServeRest
     chat: ChatEndpoint
@@ -61,14 +70,17 @@ class World:
     folder: Path
     s3: Any
 
-    def publish(self, name: str, seed: int) -> PublishedAdapter:
+    def make(self, name: str, seed: int) -> Path:
+        """A random adapter on the shipped base, as peft writes it."""
         folder = self.folder / name
-        command = [str(ROOT / ".venv-train" / "bin" / "python"), "-c", MAKE_ADAPTER, str(BASE), str(folder), str(seed)]
         if not folder.exists():
             # peft writes target_modules in a set's order: made again, the same adapter has other bytes.
-            subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
+            in_training(["-c", MAKE_ADAPTER, str(BASE), str(folder), str(seed)])
+        return folder
+
+    def publish(self, name: str, seed: int, folder: Path | None = None) -> PublishedAdapter:
         order = PublishJob(
-            adapter_dir=str(folder),
+            adapter_dir=str(folder or self.make(name, seed)),
             base_dir=str(BASE),
             adapters_uri=self.server.adapters_uri,
             adapter_name=name,
@@ -82,63 +94,66 @@ class World:
             mlflow_run_id="",
         )
         manifest = publish(order, self.s3)
-        model_id = adapter_model_id(self.server, name)
-        adapter = PublishedAdapter(
-            name=name,
-            uri=f"{self.server.adapters_uri}/{name}",
-            sha256=manifest.adapter_sha256,
-            step=seed,
-            model_id=model_id,
-        )
+        adapter = self.adapter(name, manifest.adapter_sha256, seed)
         self.registry.register(adapter, mlflow_run_id="", solved=1)
         return adapter
+
+    def adapter(self, name: str, sha256: str = "0" * 64, step: int = 1) -> PublishedAdapter:
+        model_id = adapter_model_id(self.server, name)
+        uri = f"{self.server.adapters_uri}/{name}"
+        return PublishedAdapter(name=name, uri=uri, sha256=sha256, step=step, model_id=model_id)
+
+    def trained(self, folder: Path) -> list[Probed]:
+        """What peft answers with the adapter in ``folder``."""
+        order = ProbeJob(
+            base_dir=str(BASE),
+            adapter_dir=str(folder),
+            maze=self.settings.train.data.maze,
+            num_probes=self.settings.proof.num_probes,
+            max_reply_tokens=self.settings.play.max_reply_tokens,
+            dtype="float32",
+        )
+        printed = in_training(["-m", "rl.probe_job", order.model_dump_json()])
+        return [event for line in printed.splitlines() if isinstance(event := parse_line(line), Probed)]
+
+    def proof(self, adapter: PublishedAdapter, trained: list[Probed]) -> Certificate:
+        """The certificate for what the endpoint answers now; both evaluations stand aside, they agree."""
+        served, base = (
+            ask_probes(self.chat, model, self.settings.train.data.maze, len(trained), 8)
+            for model in (adapter.model_id, self.server.base_model_id)
+        )
+        same = EvalReport(step=1, eval_set_sha256="e" * 64, model_id="m", outcomes=())
+        listed = adapter.model_id in self.chat.model_ids()
+        return weigh(self.settings.proof, adapter, listed, trained, served, base, same, same)
 
     def ask(self, model: str) -> Reply:
         return self.chat.chat(model, QUESTION, max_tokens=4, logprobs=True)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    state = tmp_path_factory.mktemp("state")
-    local = LocalServices(Layout(ROOT, state), say=print)
-    try:
-        env = local.up(["mlflow", "s3", "serve"])
-        os.environ.update(env)
-        server = ServerSettings(
-            base_model_id="tiny",
-            model_source=str(BASE),
-            adapters_uri="s3://models/adapters/tiny",
-            device="cpu",
-            dtype="float32",
-            max_model_len=2048,
-            max_images=15,
-            max_lora_rank=32,
-            # vLLM 0.29 on a CPU asks the text model for an architecture, which Qwen3-VL configurations do not name.
-            engine_kwargs={
-                "enforce_eager": True,
-                "hf_overrides": {"text_config": {"architectures": ["Qwen3ForCausalLM"]}},
-            },
-            env={
-                "HF_HUB_OFFLINE": "1",
-                "VLLM_NO_USAGE_STATS": "1",
-                "VLLM_CPU_KVCACHE_SPACE": "1",
-                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-                "OMP_NUM_THREADS": "2",
-            },
-            http_port=int(env["SERVE_HTTP_PORT"]),
+def world(services: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in services.items():
+            patch.setenv(name, value)
+        settings = load_deployment("retrain/local", {})[1]["settings"]
+        server: ServerSettings = settings.serve.server
+        registry = ChampionRegistry(services["MLFLOW_TRACKING_URI"], "test-adapters", champion_uri(server))
+        yield World(
+            settings=settings,
+            server=server,
+            rest=ServeRest(settings.serve.dashboard),
+            chat=ChatEndpoint(settings.serve.url),
+            registry=registry,
+            folder=tmp_path_factory.mktemp("adapters"),
+            s3=boto3.client("s3"),
         )
-        rest = ServeRest(env["SERVE_DASHBOARD"])
-        registry = ChampionRegistry(env["MLFLOW_TRACKING_URI"], "test-adapters", champion_uri(server))
-        yield World(server, rest, ChatEndpoint(env["SERVE_URL"]), registry, state, boto3.client("s3"))
-    finally:
-        local.down()
 
 
 @pytest.fixture(scope="module")
 def first(world: World) -> PublishedAdapter:
-    """An adapter that is published before the application is deployed."""
+    """An adapter, and an application that serves it: the rehearsal's where that has run before."""
     adapter = world.publish("run-a-step-1", seed=1)
-    assert world.rest.ensure(serve_document(world.server), timeout_s=600), "nothing was running before"
+    world.rest.ensure(serve_document(world.server), timeout_s=600)
     return adapter
 
 
@@ -160,6 +175,39 @@ def test_a_missing_adapter_is_named_and_harms_nobody(world: World, first: Publis
     with pytest.raises(ModelNotServed, match="nobody"):
         world.ask(adapter_model_id(world.server, "nobody"))
     assert world.ask(first.model_id).model == first.model_id
+
+
+def test_the_proof_holds_for_the_trained_adapter_and_catches_planted_ones(
+    world: World, first: PublishedAdapter
+) -> None:
+    """An hour's training is worth nothing if users get other weights: another step's, or the bare base."""
+    trained = world.trained(world.make("run-a-step-1", seed=1))
+    found = world.proof(first, trained)
+    assert found.holds, found.failures
+    assert found.num_different_from_base == len(trained)
+
+    other = world.publish("planted-step-1", seed=1, folder=world.make("run-a-step-2", seed=2))
+    assert any("other weights are served" in failure for failure in world.proof(other, trained).failures)
+
+    idle = world.adapter("idle-step-1")
+    plant_without_checks(world, idle, zeroed(world.make("run-a-step-1", seed=1), world.folder / "idle"))
+    assert any("the base answers under the name" in failure for failure in world.proof(idle, trained).failures)
+
+
+def zeroed(adapter: Path, copy: Path) -> Path:
+    """The same adapter with every lora_B zero: it answers as the base does."""
+    copy.mkdir()
+    tensors = load_file(adapter / WEIGHTS)
+    save_file({k: np.zeros_like(t) if "lora_B" in k else t for k, t in tensors.items()}, copy / WEIGHTS)
+    (copy / CONFIG).write_text((adapter / CONFIG).read_text())
+    return copy
+
+
+def plant_without_checks(world: World, adapter: PublishedAdapter, folder: Path) -> None:
+    """Past everything that would refuse it."""
+    bucket, _, key = adapter.uri.removeprefix("s3://").partition("/")
+    for name in (WEIGHTS, CONFIG):
+        world.s3.put_object(Bucket=bucket, Key=f"{key}/{name}", Body=(folder / name).read_bytes())
 
 
 def test_promotion_and_rollback_move_the_champion_s_answers_without_a_redeploy(

@@ -97,6 +97,30 @@ def test_ordinary_lines_are_no_events_and_broken_events_are_not_swallowed() -> N
         parse_line(PREFIX + '{"kind":"evaluated"}')
 
 
+def test_an_event_is_read_although_another_thread_logged_on_its_line() -> None:
+    event = Progress(done=1, total=2, text="step 1")
+    line = lines(event)[0]
+    assert parse_line(f"2026-11-30 | INFO | saving{line}2026-11-30 | INFO | Finished: 'save_checkpoints'") == event
+
+
+def test_an_event_is_one_write_so_that_no_thread_s_line_gets_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Recording:
+        def __init__(self) -> None:
+            self.writes: list[str] = []
+
+        def write(self, text: str) -> None:
+            self.writes.append(text)
+
+        def flush(self) -> None:
+            pass
+
+    out = Recording()
+    monkeypatch.setattr("sys.stdout", out)
+    EventLog().emit(Progress(done=1, total=2, text="step 1"))
+    (written,) = out.writes
+    assert written.endswith("}\n")
+
+
 def test_a_broken_connection_is_taken_up_without_hearing_anything_twice() -> None:
     log = [
         *lines(Metrics(step=1, values={"loss": 1.0})),

@@ -23,6 +23,9 @@ def addresses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("PROJECT_DIR", str(Path.cwd())),
         ("RAY_JOBS_ADDRESS", "http://127.0.0.1:1"),
         ("MLFLOW_TRACKING_URI", "http://127.0.0.1:2"),
+        ("SERVE_DASHBOARD", "http://127.0.0.1:3"),
+        ("SERVE_HTTP_PORT", "4"),
+        ("SERVE_URL", "http://127.0.0.1:4"),
     ):
         monkeypatch.setenv(name, value)
 

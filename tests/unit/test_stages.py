@@ -16,12 +16,23 @@ from rl.score import MOVE_LETTERS, EvalReport, IncompleteEvaluation, Outcome, ma
 from tasks.adapters import ClusterNotReady, NothingToExport
 from tasks.best import choose_best
 from tasks.cluster import wait_for_gpus
-from tasks.gate import wilson_interval
+from tasks.gate import judge, wilson_interval
 from tasks.pictures import replay_gallery, save_png, solve_rate_curve, walked_cells
-from tasks.records import BestStep, ExportRef, MazesRef, TrackedRun, TrainedRun
-from tasks.report import as_markdown
+from tasks.records import (
+    BestStep,
+    Certificate,
+    ChampionChange,
+    ExportRef,
+    MazesRef,
+    PublishedAdapter,
+    ServedEndpoint,
+    ServedRun,
+    TrackedRun,
+    TrainedRun,
+)
+from tasks.report import as_markdown, curl_lines
 from tasks.report import make_report as make_run_report
-from tasks.settings import ClusterSettings
+from tasks.settings import ClusterSettings, GateSettings
 from tasks.tracking import flat
 
 SEEDS = [maze.seed for maze in load_eval_set(Path("rl/eval_sets/maze_2d_7x9.json")).mazes]
@@ -141,7 +152,7 @@ def test_the_report_has_the_published_schema() -> None:
     tracked = TrackedRun(experiment_id="1", parent_run_id="p", child_run_id="c", url="http://mlflow")
     trained = run({0: 28, 4: 40}, [4])
     best: BestStep = choose_best(trained)
-    document: dict[str, Any] = make_run_report("local", mazes, trained, best, tracked, {"train": 12.345})
+    document: dict[str, Any] = make_run_report("local", mazes, trained, best, served(), tracked, {"train": 12.345})
     assert json.loads(json.dumps(document)) == {
         "run_name": "r",
         "profile": "local",
@@ -154,9 +165,59 @@ def test_the_report_has_the_published_schema() -> None:
         "best": {"step": 4, "solved": 40, "export_path": "/exports/4"},
         "steps": 4,
         "mlflow": {"parent_run_id": "p", "child_run_id": "c", "url": "http://mlflow"},
+        "adapter": {"name": "r-step-4", "uri": "s3://models/a/r-step-4", "sha256": "a" * 64},
+        "proof": {
+            "listed": True,
+            "num_probes": 8,
+            "num_different_from_base": 8,
+            "num_equal_replies": 8,
+            "max_logprob_difference": 0.001,
+            "training_solved": 40,
+            "endpoint_solved": 40,
+            "agreement_p_value": 1.0,
+            "failures": [],
+            "holds": True,
+        },
+        "gate": {
+            "decision": "promote",
+            "reason": document["gate"]["reason"],
+            "wins": 12,
+            "losses": 0,
+            "champion": "r-step-4",
+        },
+        "served": {"url": "http://llm", "base_model_id": "tiny", "adapter_model_id": "tiny:r-step-4"},
         "timings_s": {"train": 12.3},
     }
     assert "| 4 | 40 |" in as_markdown(document)
+    assert "Proof holds. Gate: promote, 12 mazes won and 0 lost against the base" in as_markdown(document)
+    base_line, adapter_line = curl_lines(document).splitlines()
+    assert base_line.startswith("curl -s http://llm/v1/chat/completions")
+    assert '"model": "tiny:r-step-4"' in adapter_line
+
+
+def served() -> ServedRun:
+    adapter = PublishedAdapter(
+        name="r-step-4", uri="s3://models/a/r-step-4", sha256="a" * 64, step=4, model_id="tiny:r-step-4"
+    )
+    certificate = Certificate(
+        adapter=adapter,
+        listed=True,
+        num_probes=8,
+        num_different_from_base=8,
+        num_equal_replies=8,
+        max_logprob_difference=0.001,
+        training_solved=40,
+        endpoint_solved=40,
+        agreement_p_value=1.0,
+        failures=(),
+    )
+    return ServedRun(
+        adapter=adapter,
+        endpoint=ServedEndpoint(url="http://llm", base_model_id="tiny", deployed=True),
+        certificate=certificate,
+        verdict=judge(GateSettings(), report(4, 40), report(0, 28), None),
+        change=ChampionChange(champion="r-step-4", previous=None),
+    )
 
 
 def test_settings_become_flat_parameters() -> None:

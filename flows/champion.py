@@ -1,0 +1,21 @@
+"""Moving the champion's name by hand: promote an adapter by its name, or roll back to the one before."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from flows.settings import PromoteSettings, RollbackSettings
+from tasks.promote import move_champion, roll_champion_back
+from tasks.records import ChampionChange
+
+
+@flow(name="promote")
+def promote(settings: PromoteSettings) -> ChampionChange:
+    """Make a registered adapter with a certificate that holds the champion; nothing is deployed."""
+    return move_champion(settings.tracking, settings.server, settings.adapter_name)
+
+
+@flow(name="rollback")
+def rollback(settings: RollbackSettings) -> ChampionChange:
+    """Make the former champion champion again; nothing is deployed."""
+    return roll_champion_back(settings.tracking, settings.server)

@@ -1,0 +1,24 @@
+"""The evaluate flow: the fixed mazes against any OpenAI-compatible endpoint and model id, result in MLflow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+from prefect.runtime import flow_run
+
+from flows.settings import EvaluateSettings
+from tasks.evaluate import evaluate_endpoint
+from tasks.tracking import tracked_evaluation
+
+
+@flow(name="evaluate")
+def evaluate(settings: EvaluateSettings) -> dict[str, Any]:
+    """Play the mazes and log the solve rate and every maze's outcome."""
+    run_name = f"evaluate-{flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
+    params = settings.model_dump(mode="json")
+    with tracked_evaluation(settings.tracking, run_name, settings.model_id, params) as evaluation:
+        report = evaluate_endpoint(settings.play, settings.data, settings.url, settings.model_id, step=0)
+        url = evaluation.log(report)
+    solved = {"solved": report.num_solved, "num_mazes": report.num_mazes}
+    return {"model_id": settings.model_id, **solved, "mlflow": {"url": url}}

@@ -1,0 +1,25 @@
+"""The laptop's services, once for all tests that need them: own state folder, free ports, stopped by pid."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tasks.local.services import Layout, LocalServices
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment that points at them; what tests publish and deploy stays until the last test."""
+    state = tmp_path_factory.mktemp("state")
+    local = LocalServices(Layout(ROOT, state), say=print)
+    try:
+        env = local.up()
+        yield {**os.environ, **env, "PROJECT_DIR": str(ROOT), "PREFECT_HOME": str(state / "prefect-client")}
+    finally:
+        local.down()
