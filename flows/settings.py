@@ -41,6 +41,12 @@ class RetrainSettings(Settings):
                 f"train.lora.rank is {rank}, serve.server.max_lora_rank {most}: the adapter could never be served; "
                 "lower the one or raise the other"
             )
+        reply, trained = self.play.max_reply_tokens, self.train.grpo.max_reply_tokens
+        if reply != trained:
+            raise ValueError(
+                f"play.max_reply_tokens is {reply}, train.grpo.max_reply_tokens {trained}: the endpoint's evaluation "
+                "could not be compared with training's; set both alike"
+            )
         images, turns = self.serve.server.max_images, self.train.data.max_turns
         if images < turns:
             raise ValueError(

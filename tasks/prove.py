@@ -124,7 +124,7 @@ def weigh(
         num_probes=len(trained),
         num_different_from_base=sum(_differs(s, b, settings) for s, b in zip(served, base, strict=True)),
         num_equal_replies=sum(difference is not None for difference in differences),
-        max_logprob_difference=max((d for d in differences if d is not None), default=float("inf")),
+        max_logprob_difference=max((d for d in differences if d is not None), default=None),
         training_solved=training_eval.num_solved,
         endpoint_solved=endpoint_eval.num_solved,
         agreement_p_value=agreement.p_value,
@@ -135,7 +135,7 @@ def weigh(
 
 
 def _failures(settings: ProofSettings, found: Certificate, answered_by: set[str]) -> list[str]:
-    name = found.adapter.model_id
+    name, difference = found.adapter.model_id, found.max_logprob_difference or 0.0
     checks: Mapping[str, bool] = {
         f"{name} is not listed by the endpoint": found.listed,
         f"{', '.join(sorted(answered_by))} answered in place of {name}": answered_by == {name},
@@ -143,9 +143,9 @@ def _failures(settings: ProofSettings, found: Certificate, answered_by: set[str]
         > 0,
         f"{found.num_probes - found.num_equal_replies} of {found.num_probes} probes get another reply than the trained "
         "adapter gives: other weights are served": found.num_equal_replies == found.num_probes,
-        f"log-probabilities differ by {found.max_logprob_difference:.4g} from the trained adapter's, at most "
+        f"log-probabilities differ by {difference:.4g} from the trained adapter's, at most "
         f"{settings.max_logprob_difference:g} was wanted: other weights are served": (
-            found.max_logprob_difference <= settings.max_logprob_difference
+            difference <= settings.max_logprob_difference
         ),
         f"{found.endpoint_solved} mazes solved through the endpoint, {found.training_solved} in training "
         f"(p={found.agreement_p_value:.3g}): more than sampling explains": (

@@ -105,8 +105,8 @@ class Certificate(Record):
     """Probes that it answers unlike the base model: other text, or other log-probabilities."""
     num_equal_replies: int
     """Probes that endpoint and training side answer with the same text."""
-    max_logprob_difference: float
-    """Largest over all generated tokens, endpoint against training side."""
+    max_logprob_difference: float | None
+    """Largest over the tokens of equal replies, endpoint against training side; None when no reply is equal."""
     training_solved: int
     endpoint_solved: int
     agreement_p_value: float

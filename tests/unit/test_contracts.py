@@ -41,7 +41,8 @@ def test_docker_stays_a_plain_folder() -> None:
 def test_importing_the_flows_touches_no_file_and_no_server(tmp_path: Path) -> None:
     out = python(
         "import os, sys; sys.path.insert(0, os.getcwd()); os.chdir(os.environ['EMPTY']); "
-        "import flows.retrain, flows.base_model; print(os.listdir('.'))",
+        "import flows.retrain, flows.base_model, flows.evaluate, flows.champion, flows.chat, bench.serving; "
+        "print(os.listdir('.'))",
         EMPTY=str(tmp_path),
         # Nobody answers there: an import that asked a server would fail.
         PREFECT_API_URL="http://127.0.0.1:1/api",

@@ -60,6 +60,12 @@ def test_another_model_in_the_reply_is_caught() -> None:
     assert any("tiny, tiny:a answered in place of tiny:a" in failure for failure in found.failures)
 
 
+def test_a_certificate_survives_being_stored_when_no_reply_is_equal() -> None:
+    found = proof(served=[replace(reply, text="?") for reply in SERVED])
+    assert (found.num_equal_replies, found.max_logprob_difference, found.holds) == (0, None, False)
+    assert Certificate.model_validate_json(found.model_dump_json()) == found
+
+
 def test_an_adapter_that_is_not_listed_is_not_certified() -> None:
     assert proof(listed=False).failures == ("tiny:a is not listed by the endpoint",)
 

@@ -61,6 +61,9 @@ def test_every_deployment_fits_its_flow(name: str) -> None:
         ({"train.grpo.mini_batch_mazes": 3}, "mazes_per_step 8 must be a multiple of grpo.mini_batch_mazes 3"),
         ({"train.data.num_train_mazes": 4}, "num_train_mazes 4 is less than one step's 8"),
         ({"cluster.num_gpus": 1}, r"cluster.num_gpus is 1, train needs 2 \(policy 1 \+ engines 1\)"),
+        ({"serve.server.max_lora_rank": 16}, "train.lora.rank is 32, serve.server.max_lora_rank 16"),
+        ({"serve.server.max_images": 8}, "serve.server.max_images is 8, an episode has up to 15"),
+        ({"play.max_reply_tokens": 16}, "play.max_reply_tokens is 16, train.grpo.max_reply_tokens 8"),
         ({"run_name": "Not a name"}, "run_name"),
     ],
 )
