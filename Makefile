@@ -5,6 +5,8 @@ SHELL := /bin/bash
 UV_VERSION := 0.13.9
 UV := .local/uv/bin/uv
 export PROJECT_DIR := $(CURDIR)
+# A run starts a dozen Python processes. Where bytecode is not kept, each of them compiles vLLM and torch anew.
+unexport PYTHONDONTWRITEBYTECODE
 LOCAL := .venv/bin/python -m tasks.local
 # Addresses of the running services, for whatever follows in the same shell.
 WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/prefect PREFECT_LOGGING_COLORS=false &&

@@ -156,7 +156,9 @@ class GrpoSettings(Settings):
     rollouts_per_maze: int = Field(default=8, ge=2)
     """Rollouts of one maze, whose rewards are centred against each other (G)."""
     learning_rate: float = Field(gt=0)
-    """AdamW, constant after warm-up."""
+    """AdamW's largest, after warm-up."""
+    learning_rate_schedule: Literal["constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
+    """After warm-up: constant, or down to zero at max_steps (transformers.SchedulerType)."""
     warmup_steps: int = Field(default=0, ge=0)
     """Steps of linear warm-up."""
     temperature: float = Field(default=1.0, gt=0)

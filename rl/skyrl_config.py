@@ -67,6 +67,7 @@ def _model_and_algorithm(job: TrainJob, dirs: RunDirs) -> SkyRLOverrides:
         "trainer.policy.model.lora.exclude_modules": train.lora.exclude_modules,
         "trainer.policy.model.lora.lora_sync_path": str(dirs.lora_sync),
         "trainer.policy.optimizer_config.lr": grpo.learning_rate,
+        "trainer.policy.optimizer_config.scheduler": grpo.learning_rate_schedule,
         "trainer.policy.optimizer_config.num_warmup_steps": grpo.warmup_steps,
         "trainer.algorithm.advantage_estimator": "grpo",
         "trainer.algorithm.policy_loss_type": grpo.policy_loss,

@@ -53,6 +53,7 @@ def _llm_config(settings: ServerSettings) -> dict[str, Any]:
     return {
         "model_loading_config": {"model_id": settings.base_model_id, "model_source": settings.model_source},
         **hardware,
+        "server_cls": "serving.server:AdapterServer",
         "engine_kwargs": {
             "dtype": settings.dtype,
             "max_model_len": settings.max_model_len,

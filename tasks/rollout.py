@@ -15,7 +15,8 @@ from tasks.settings import ServeSettings
 def ensure_endpoint(settings: ServeSettings) -> ServedEndpoint:
     """Deploy the application where it does not run with these settings already; raises RolloutFailed."""
     logger = get_run_logger()
-    deployed = ServeRest(settings.dashboard).ensure(serve_document(settings.server), settings.timeout_s)
+    serve = ServeRest(settings.dashboard, logger.info)
+    deployed = serve.ensure(serve_document(settings.server), settings.timeout_s)
     logger.info("application %s %s", settings.server.app_name, "was deployed" if deployed else "was running already")
     ChatEndpoint(settings.url).model_ids()
     return ServedEndpoint(url=settings.url, base_model_id=settings.server.base_model_id, deployed=deployed)

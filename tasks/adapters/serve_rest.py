@@ -14,10 +14,15 @@ _CONFIG_KEYS = ("import_path", "route_prefix", "runtime_env", "args")
 
 
 class ServeRest:
-    """``dashboard`` is the address of the Ray dashboard of the serving cluster."""
+    """``dashboard`` is the address of the Ray dashboard of the serving cluster; ``say`` hears how a deployment goes."""
 
-    def __init__(self, dashboard: str, sleep: Callable[[float], object] = time.sleep) -> None:
-        self._url, self._sleep = f"{dashboard.rstrip('/')}/api/serve/applications/", sleep
+    def __init__(
+        self,
+        dashboard: str,
+        say: Callable[[str], object] = lambda text: None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._url, self._say, self._sleep = f"{dashboard.rstrip('/')}/api/serve/applications/", say, sleep
 
     def ensure(self, document: dict[str, Any], timeout_s: float, poll_s: float = 2.0) -> bool:
         """Make the one application of ``document`` run; returns whether anything had to be deployed.
@@ -43,8 +48,12 @@ class ServeRest:
         deadline = time.monotonic() + timeout_s
         deployed_before = (before or {}).get("last_deployed_time_s")
         joined = before is not None and before["status"] == "DEPLOYING"
+        said = ""
         while True:
             found = self._application(name)
+            if (news := _states(name, found or {})) != said:
+                self._say(news)
+                said = news
             # Right after a PUT the old status can still show.
             fresh = found is not None and (joined or found.get("last_deployed_time_s") != deployed_before)
             if found is not None and fresh and found["status"] == "RUNNING":
@@ -90,6 +99,14 @@ def _with_nonce(document: dict[str, Any]) -> dict[str, Any]:
     (application,) = document["applications"]
     env = {**application["runtime_env"]["env_vars"], "DEPLOY_NONCE": str(time.time_ns())}
     return {**document, "applications": [{**application, "runtime_env": {"env_vars": env}}]}
+
+
+def _states(name: str, application: dict[str, Any]) -> str:
+    """One line: the application and each of its deployments."""
+    parts = [f"{part} {d['status'].lower()}" for part, d in application.get("deployments", {}).items()]
+    return (
+        f"application {name}: {application.get('status', 'not started').lower()}; {', '.join(parts) or 'being built'}"
+    )
 
 
 def _cause(application: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ class World:
         return weigh(self.settings.proof, adapter, listed, trained, served, base, same, same)
 
     def ask(self, model: str) -> Reply:
-        return self.chat.chat(model, QUESTION, max_tokens=4, logprobs=True)
+        return ChatEndpoint(self.settings.serve.url).chat(model, QUESTION, max_tokens=4, logprobs=True)
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +170,13 @@ def test_an_adapter_published_later_is_served_without_a_redeploy(world: World, f
     assert not world.rest.ensure(serve_document(world.server), timeout_s=60)
     assert world.ask(second.model_id).model == second.model_id
     assert world.ask(second.model_id).token_logprobs != world.ask(first.model_id).token_logprobs
+
+
+def test_an_adapter_is_loaded_once_however_many_ask_for_it_first(world: World, first: PublishedAdapter) -> None:
+    third = world.publish("run-a-step-3", seed=3)
+    with ThreadPoolExecutor(16) as pool:
+        models = list(pool.map(lambda _: world.ask(third.model_id).model, range(16)))
+    assert models == [third.model_id] * 16
 
 
 def test_a_missing_adapter_is_named_and_harms_nobody(world: World, first: PublishedAdapter) -> None:

@@ -173,14 +173,18 @@ class FakeServe:
         return 200, {"applications": {"llm": application}}
 
 
-def ensure(serve: FakeServe, timeout_s: float = 5.0) -> bool:
+def ensure(serve: FakeServe, timeout_s: float = 5.0, say: Callable[[str], object] = print) -> bool:
     with http(serve) as url:
-        return ServeRest(url, sleep=lambda s: None).ensure(DOCUMENT, timeout_s, poll_s=0.0)
+        return ServeRest(url, say, sleep=lambda s: None).ensure(DOCUMENT, timeout_s, poll_s=0.0)
 
 
 def test_an_application_is_deployed_once_and_then_left_alone() -> None:
-    serve = FakeServe(("DEPLOYING", ""), ("DEPLOYING", ""), ("RUNNING", ""))
-    assert ensure(serve)
+    serve, said = FakeServe(("DEPLOYING", ""), ("DEPLOYING", ""), ("RUNNING", "")), []
+    assert ensure(serve, say=said.append)
+    assert said == [
+        "application llm: deploying; LLMServer deploying",
+        "application llm: running; LLMServer running",
+    ]
     assert not ensure(serve)
     assert serve.puts == 1
 
