@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -102,17 +103,24 @@ class EventLog:
                 file.write(line + "\n")
         _write_line(line)
 
+    def told(self, step: int) -> set[str]:
+        """Kinds of events that earlier attempts of this run told of ``step``: evaluated, checkpoint, export."""
+        return {event.kind for event, told_step, _ in self._earlier() if told_step == step}
+
     def replay(self, up_to_step: int) -> None:
         """Print again what earlier attempts of this run evaluated and saved: a resumed job tells the whole story."""
+        for _, told_step, line in self._earlier():
+            if told_step < up_to_step:
+                _write_line(line)
+
+    def _earlier(self) -> Iterator[tuple[Evaluated | Saved, int, str]]:
+        """Evaluations and saves in the file: event, step, line."""
         if self._path is None or not self._path.is_file():
             return
         for line in self._path.read_text().splitlines():
             event = _ADAPTER.validate_json(line)
-            told = (
-                event.report.step if isinstance(event, Evaluated) else event.step if isinstance(event, Saved) else None
-            )
-            if told is not None and told < up_to_step:
-                _write_line(line)
+            if isinstance(event, Evaluated | Saved):
+                yield event, event.report.step if isinstance(event, Evaluated) else event.step, line
 
 
 def _write_line(document: str) -> None:

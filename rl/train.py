@@ -16,7 +16,7 @@ from typing import Any
 from rl import cpu_bridge
 from rl.checkpoints import latest_complete_checkpoint
 from rl.dataset import Mazes, prepare_mazes, write_rows
-from rl.events import EventLog, Fault, Resumed
+from rl.events import EventLog, Fault, Progress, Resumed
 from rl.settings import TrainJob
 from rl.skyrl_config import RunDirs, skyrl_overrides
 
@@ -61,6 +61,12 @@ def run(job: TrainJob, log: EventLog) -> None:
     write_rows(dirs.eval_rows, [maze.seed for maze in mazes.eval_set.mazes], job.train.data, "eval")
     checkpoint = latest_complete_checkpoint(dirs.checkpoints, job.train.num_policy_nodes * job.train.num_gpus_per_node)
     log.emit(Resumed(step=checkpoint.step if checkpoint else 0, path=str(checkpoint.path) if checkpoint else ""))
+    if is_finished(job, log):
+        # Trained to the end by a job that this cluster no longer remembers: SkyRL would train one step more.
+        last = job.train.grpo.max_steps
+        log.replay(up_to_step=last + 1)
+        log.emit(Progress(done=last, total=last, text="this run had ended before"))
+        return
     log.replay(up_to_step=checkpoint.step if checkpoint else 0)
     overrides = skyrl_overrides(job, dirs, str(checkpoint.path) if checkpoint else None)
     policy_worker = prepare_devices(job, overrides)
@@ -78,6 +84,13 @@ def run(job: TrainJob, log: EventLog) -> None:
     from rl.experiment import MazeExperiment
 
     MazeExperiment(cfg, mazes, log, policy_worker() if policy_worker else None).run()
+
+
+def is_finished(job: TrainJob, log: EventLog) -> bool:
+    """Whether earlier attempts evaluated and saved the last step, and exported it where an export was due."""
+    last = job.train.grpo.max_steps
+    due = {"evaluated", "checkpoint"} | ({"export"} if last % job.train.export_interval == 0 else set())
+    return due <= log.told(last)
 
 
 def prepare_devices(job: TrainJob, overrides: dict[str, Any]) -> Any:

@@ -12,9 +12,11 @@ from prefect.exceptions import ParameterTypeError
 from flows.run import UnknownDeployment, deployments, load_deployment
 from flows.settings import RetrainSettings
 from rl.checkpoints import CheckpointMismatch, adapter_digests, latest_complete_checkpoint
+from rl.events import Evaluated, Event, EventLog, Progress, Saved, parse_line
+from rl.score import EvalReport
 from rl.settings import TrainJob
 from rl.skyrl_config import RunDirs, skyrl_overrides
-from rl.train import CannotStart, check_before_start
+from rl.train import CannotStart, check_before_start, is_finished, run
 
 
 @pytest.fixture
@@ -147,6 +149,31 @@ def test_a_checkpoint_of_another_world_size_is_refused(tmp_path: Path) -> None:
     checkpoint(tmp_path, 4, 6)
     with pytest.raises(CheckpointMismatch, match="this run has 4 ranks; bring back the ranks it was written with"):
         latest_complete_checkpoint(tmp_path, 4)
+
+
+@pytest.mark.usefixtures("addresses")
+def test_a_run_that_had_ended_tells_its_story_again_and_trains_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = job(**{"train.shared_dir": str(tmp_path), "train.grpo.max_steps": 4})
+    dirs = RunDirs(str(tmp_path), "r")
+    log = EventLog(dirs.events)
+    report = EvalReport(step=4, eval_set_sha256="e" * 64, model_id="m", outcomes=())
+    story: list[Event] = [
+        Evaluated(report=report.model_copy(update={"step": 0})),
+        Evaluated(report=report),
+        Saved(kind="checkpoint", step=4, path="/c", sha256={}),
+        Saved(kind="export", step=4, path="/e", sha256={}),
+    ]
+    for event in story[:-1]:
+        log.emit(event)
+    assert not is_finished(ended, log), "the export is missing"
+    log.emit(story[-1])
+    capsys.readouterr()
+    run(ended, log)
+    told = [parse_line(line) for line in capsys.readouterr().out.splitlines()]
+    assert told[1:-1] == story
+    assert told[-1] == Progress(done=4, total=4, text="this run had ended before")
 
 
 def test_an_export_without_weights_is_named(tmp_path: Path) -> None:
