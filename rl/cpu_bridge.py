@@ -104,7 +104,7 @@ def policy_worker() -> Any:
 
 ENGINE_INIT_KWARGS = {
     # SkyRL turns "auto" into the GPU worker.
-    "worker_cls": "rl.cpu_engine.SingleAdapterCPUWorker",
+    "worker_cls": "rl.cpu_engine.MatmulLoraCPUWorker",
 }
 
 ENGINE_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
