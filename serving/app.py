@@ -22,8 +22,9 @@ def champion_uri(settings: ServerSettings) -> str:
 
 def serve_document(settings: ServerSettings) -> dict[str, Any]:
     """Body of ``PUT /api/serve/applications/``: declarative, applications that it does not name are removed."""
+    host, _, port = settings.listen.partition(":")
     return {
-        "http_options": {"host": settings.http_host, "port": settings.http_port},
+        "http_options": {"host": host, "port": int(port)},
         "proxy_location": "HeadOnly",
         "applications": [
             {

@@ -44,10 +44,8 @@ class ServerSettings(BaseModel):
     """Further vLLM engine arguments, handed on as they are."""
     env: dict[str, str] = {}
     """Environment of the application's processes. Credentials come from the usual AWS chain, never from here."""
-    http_host: str = "127.0.0.1"
-    """Address that the endpoint listens on."""
-    http_port: int = Field(default=8000, ge=1, le=65535)
-    """Port of the endpoint."""
+    listen: str = Field(default="127.0.0.1:8000", pattern=r"^[^:\s]+:\d{1,5}$")
+    """Host and port that the endpoint listens on; one text, because deployments are filled in with texts."""
 
     @model_validator(mode="after")
     def _one_device(self) -> ServerSettings:

@@ -79,8 +79,8 @@ class LocalServices:
             names[name]: address[name] + ("/api" if name == "prefect" else "") for name in names.keys() & port.keys()
         }
         if "serve" in port:
-            endpoint_port = port["serve"] + 1
-            env |= {"SERVE_HTTP_PORT": str(endpoint_port), "SERVE_URL": f"http://127.0.0.1:{endpoint_port}"}
+            listen = f"127.0.0.1:{port['serve'] + 1}"
+            env |= {"SERVE_LISTEN": listen, "SERVE_URL": f"http://{listen}"}
         return env | self._aws()
 
     def _aws(self) -> dict[str, str]:

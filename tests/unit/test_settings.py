@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prefect.exceptions import ParameterTypeError
+from prefect.utilities.callables import parameter_schema
+from prefect.utilities.schema_tools import validate
+from prefect.utilities.templating import apply_values
 
 from flows.run import UnknownDeployment, deployments, load_deployment
 from flows.settings import RetrainSettings
@@ -26,7 +30,7 @@ def addresses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("RAY_JOBS_ADDRESS", "http://127.0.0.1:1"),
         ("MLFLOW_TRACKING_URI", "http://127.0.0.1:2"),
         ("SERVE_DASHBOARD", "http://127.0.0.1:3"),
-        ("SERVE_HTTP_PORT", "4"),
+        ("SERVE_LISTEN", "127.0.0.1:4"),
         ("SERVE_URL", "http://127.0.0.1:4"),
     ):
         monkeypatch.setenv(name, value)
@@ -50,6 +54,14 @@ def test_every_deployment_fits_its_flow(name: str) -> None:
     flow, parameters = load_deployment(name, {})
     assert f"{flow.name}/" == name[: len(flow.name) + 1]
     assert "{{" not in parameters["settings"].model_dump_json()
+
+
+@pytest.mark.usefixtures("addresses")
+@pytest.mark.parametrize("name", sorted(deployments()))
+def test_prefect_s_server_takes_every_deployment_as_it_is_filled_in(name: str) -> None:
+    flow, _ = load_deployment(name, {})
+    filled = apply_values(copy.deepcopy(deployments()[name]["parameters"]), {})
+    validate(filled, parameter_schema(flow).model_dump_for_openapi(), raise_on_error=True)
 
 
 @pytest.mark.usefixtures("addresses")
