@@ -23,9 +23,10 @@ import psutil
 from flows.run import load_deployment
 from flows.settings import RetrainSettings
 from rl.probe import Conversation, probe_conversations
-from serving.app import adapter_model_id
+from serving.app import adapter_model_id, serve_document
 from serving.publish import PublishJob, publish
 from tasks.adapters.openai_chat import ChatEndpoint
+from tasks.adapters.serve_rest import ServeRest
 
 NUM_CONCURRENT, NUM_CHATS, NUM_ROUNDS = 32, 256, 3
 
@@ -108,6 +109,8 @@ def measure(settings: RetrainSettings, report: dict[str, Any], say: Callable[[st
 def main() -> None:
     settings = load_deployment("retrain/local", {})[1]["settings"]
     report = json.loads((Path(settings.report.reports_dir) / "latest.json").read_text())
+    serve = settings.serve
+    ServeRest(serve.dashboard, print).ensure(serve_document(serve.server), serve.timeout_s)
     found = measure(settings, report, print)
     out = Path(".local/bench/serving.json")
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prefect.exceptions import ParameterTypeError
 from prefect.utilities.callables import parameter_schema
-from prefect.utilities.schema_tools import validate
+from prefect.utilities.schema_tools import ValidationError, validate
 from prefect.utilities.templating import apply_values
 
 from flows.run import UnknownDeployment, deployments, load_deployment
@@ -61,7 +61,10 @@ def test_every_deployment_fits_its_flow(name: str) -> None:
 def test_prefect_s_server_takes_every_deployment_as_it_is_filled_in(name: str) -> None:
     flow, _ = load_deployment(name, {})
     filled = apply_values(copy.deepcopy(deployments()[name]["parameters"]), {})
-    validate(filled, parameter_schema(flow).model_dump_for_openapi(), raise_on_error=True)
+    schema = parameter_schema(flow).model_dump_for_openapi()
+    validate(filled, schema, raise_on_error=True)
+    with pytest.raises(ValidationError, match="is not of type 'string'"):
+        validate({"settings": {**filled["settings"], "tracking": {"tracking_uri": 1}}}, schema, raise_on_error=True)
 
 
 @pytest.mark.usefixtures("addresses")
