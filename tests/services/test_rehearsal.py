@@ -28,9 +28,10 @@ def run_flow(env: dict[str, str], folder: Path, **changes: Any) -> subprocess.Co
         "train.data.eval_sha256": eval_set.sha256,
         "train.data.num_train_mazes": 8,
         "train.grpo.max_steps": 1,
-        "train.grpo.mazes_per_step": 2,
+        # Enough that hardly ever all rollouts of every maze end alike: then nothing would be learned or published.
+        "train.grpo.mazes_per_step": 4,
         "train.grpo.mini_batch_mazes": 2,
-        "train.grpo.rollouts_per_maze": 4,
+        "train.grpo.rollouts_per_maze": 8,
         "train.grpo.micro_batch_size": 4,
         "train.eval_interval": 1,
         "train.export_interval": 1,

@@ -192,7 +192,6 @@ def test_the_proof_holds_for_the_trained_adapter_and_catches_planted_ones(
     trained = world.trained(world.make("run-a-step-1", seed=1))
     found = world.proof(first, trained)
     assert found.holds, found.failures
-    assert found.num_different_from_base == len(trained)
 
     other = world.publish("planted-step-1", seed=1, folder=world.make("run-a-step-2", seed=2))
     assert any("other weights are served" in failure for failure in world.proof(other, trained).failures)
