@@ -249,7 +249,7 @@ def test_promoting_twice_changes_nothing_and_an_unknown_name_lists_the_known(
 ) -> None:
     before = world.registry.promote(first.name)
     assert world.registry.promote(first.name) == before
-    with pytest.raises(NoSuchAdapter, match=f"no adapter 'nobody'; it has {first.name}"):
+    with pytest.raises(NoSuchAdapter, match=f"no adapter 'nobody'; it has .*{first.name}"):
         world.registry.promote("nobody")
 
 
