@@ -45,7 +45,7 @@ up: setup ## start the local services that are not running
 down: ## stop the local services, by pid
 	@$(LOCAL) down
 
-run: up ## retrain/local: the whole pipeline, about 35 minutes
+run: up ## retrain/local: the whole pipeline
 	@$(WITH_SERVICES) .venv/bin/python -m flows.run retrain/local $(SET)
 
 run-long: up ## retrain/local-long: at most three hours

@@ -24,7 +24,7 @@ from flows.run import load_deployment
 from flows.settings import RetrainSettings
 from rl.probe import Conversation, probe_conversations
 from serving.app import adapter_model_id, serve_document
-from serving.publish import PublishJob, publish
+from serving.publish import AdapterStore, PublishJob, publish
 from tasks.adapters.openai_chat import ChatEndpoint
 from tasks.adapters.serve_rest import ServeRest
 
@@ -58,10 +58,14 @@ def publish_to_first_token_s(settings: RetrainSettings, report: dict[str, Any], 
         mlflow_run_id=report["mlflow"]["child_run_id"],
     )
     question = next(probe_conversations(settings.train.data.maze, 1))
+    s3 = boto3.client("s3")
     started = time.monotonic()
-    publish(order, boto3.client("s3"))
-    ChatEndpoint(settings.serve.url).chat(adapter_model_id(server, order.adapter_name), question, max_tokens=1)
-    return time.monotonic() - started
+    try:
+        publish(order, s3)
+        ChatEndpoint(settings.serve.url).chat(adapter_model_id(server, order.adapter_name), question, max_tokens=1)
+        return time.monotonic() - started
+    finally:
+        AdapterStore(s3, server.adapters_uri, order.adapter_name).remove()
 
 
 def chats_per_s(url: str, model: str, questions: Sequence[Conversation], max_tokens: int) -> float:

@@ -128,9 +128,13 @@ class AdapterStore:
             self._put(MANIFEST, document, hashlib.sha256(document).hexdigest())
             self._put(CONFIG, (folder / CONFIG).read_bytes(), manifest.sha256[CONFIG])
         except BaseException:
-            for name in (CONFIG, CERTIFICATE, MANIFEST, WEIGHTS):
-                self._s3.delete_object(Bucket=self._bucket, Key=f"{self._folder}/{name}")
+            self.remove()
             raise
+
+    def remove(self) -> None:
+        """Delete the adapter, first the configuration that makes it visible."""
+        for name in (CONFIG, CERTIFICATE, MANIFEST, WEIGHTS):
+            self._s3.delete_object(Bucket=self._bucket, Key=f"{self._folder}/{name}")
 
     def certificate(self) -> bytes | None:
         return self._get(CERTIFICATE)

@@ -23,12 +23,12 @@ from rl.prompts import Move, Stop, action_text
 from rl.render import read_grid
 from rl.settings import DataSettings, MazeSettings
 from serving.app import serve_document
-from serving.settings import ServerSettings
 from tasks.adapters import EndpointFailed, ModelNotServed, RolloutFailed, WrongModelAnswered
 from tasks.adapters.openai_chat import ChatEndpoint
 from tasks.adapters.serve_rest import ServeRest
 from tasks.play import play_eval_set, play_maze
 from tasks.settings import PlaySettings
+from tests.unit.samples import SERVER
 
 Answer = tuple[int, Any]
 MAZE = MazeSettings(height=7, width=9, cell_px=8)
@@ -139,16 +139,6 @@ def test_a_maze_can_be_watched_turn_by_turn(tmp_path: Path, capsys: pytest.Captu
     assert turns[-1].endswith("('stop', 'stop')")
 
 
-SERVER = ServerSettings(
-    base_model_id="tiny",
-    model_source="/models/tiny",
-    adapters_uri="s3://models/adapters/tiny",
-    device="cpu",
-    dtype="float32",
-    max_model_len=2048,
-    max_images=15,
-    max_lora_rank=32,
-)
 DOCUMENT = serve_document(SERVER)
 
 

@@ -19,17 +19,7 @@ from tasks.adapters.registry import ChampionRegistry
 from tasks.promote import move_champion, promote_adapter, registry_of
 from tasks.records import Certificate, ChampionChange, Comparison, Decision, PublishedAdapter, Verdict
 from tasks.settings import TrackingSettings
-
-SERVER = ServerSettings(
-    base_model_id="tiny",
-    model_source="/models/tiny",
-    adapters_uri="s3://models/adapters/tiny",
-    device="cpu",
-    dtype="float32",
-    max_model_len=2048,
-    max_images=15,
-    max_lora_rank=32,
-)
+from tests.unit.samples import SERVER, certificate_of
 
 
 class FakeS3:
@@ -83,18 +73,7 @@ def adapter(name: str) -> PublishedAdapter:
 
 
 def certificate(*failures: str) -> Certificate:
-    return Certificate(
-        adapter=adapter("a"),
-        listed=True,
-        num_probes=8,
-        num_different_from_base=8,
-        num_equal_replies=8,
-        max_logprob_difference=0.001,
-        training_solved=40,
-        endpoint_solved=40,
-        agreement_p_value=1.0,
-        failures=failures,
-    )
+    return certificate_of(adapter("a"), *failures)
 
 
 def verdict(decision: Decision) -> Verdict:

@@ -20,7 +20,6 @@ from tasks.gate import judge, wilson_interval
 from tasks.pictures import replay_gallery, save_png, solve_rate_curve, walked_cells
 from tasks.records import (
     BestStep,
-    Certificate,
     ChampionChange,
     ExportRef,
     MazesRef,
@@ -34,6 +33,7 @@ from tasks.report import as_markdown, curl_lines
 from tasks.report import make_report as make_run_report
 from tasks.settings import ClusterSettings, GateSettings
 from tasks.tracking import flat
+from tests.unit.samples import certificate_of
 
 SEEDS = [maze.seed for maze in load_eval_set(Path("rl/eval_sets/maze_2d_7x9.json")).mazes]
 
@@ -199,22 +199,10 @@ def served() -> ServedRun:
     adapter = PublishedAdapter(
         name="r-step-4", uri="s3://models/a/r-step-4", sha256="a" * 64, step=4, model_id="tiny:r-step-4"
     )
-    certificate = Certificate(
-        adapter=adapter,
-        listed=True,
-        num_probes=8,
-        num_different_from_base=8,
-        num_equal_replies=8,
-        max_logprob_difference=0.001,
-        training_solved=40,
-        endpoint_solved=40,
-        agreement_p_value=1.0,
-        failures=(),
-    )
     return ServedRun(
         adapter=adapter,
         endpoint=ServedEndpoint(url="http://llm", base_model_id="tiny", deployed=True),
-        certificate=certificate,
+        certificate=certificate_of(adapter),
         verdict=judge(GateSettings(), report(4, 40), report(0, 28), None),
         change=ChampionChange(champion="r-step-4", previous=None),
     )
