@@ -59,6 +59,7 @@ def retrain(settings: RetrainSettings) -> dict[str, Any]:
             served,
             tracked,
             timed.seconds,
+            timed.wall_s,
         )
         require_proof(served.certificate)
         return report
@@ -106,6 +107,12 @@ class StageTimer:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self._started = time.monotonic()
+
+    @property
+    def wall_s(self) -> float:
+        """Since the timer was made."""
+        return time.monotonic() - self._started
 
     def __call__[**P, R](self, stage: Callable[P, R]) -> Callable[P, R]:
         def run(*args: P.args, **kwargs: P.kwargs) -> R:

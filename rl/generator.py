@@ -3,7 +3,8 @@
 SkyRL's own generator renders the whole conversation again each turn and cuts the new observation out by
 length. Text that does not re-tokenise to the generated ids then shifts the cut, and one such trajectory ends
 the run. Here the generated ids stay as they are and the observation's ids are appended, so nothing can drift;
-what remains is a reply that holds image tokens of its own, which costs that trajectory and is counted.
+what remains is a reply that holds image tokens of its own, which costs that trajectory and is counted. Pictures travel
+to the engine once (rl/engine_client.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from uuid import uuid4
 
 import skyrl_gym
 from skyrl.backends.renderer import decode_mm_kwargs
@@ -19,6 +21,7 @@ from skyrl.train.generators.base import TRAINING_PHASE_TRAIN, TrainingPhase, Tra
 from skyrl.train.generators.skyrl_gym_generator import TrajectoryOutput
 from skyrl.train.generators.skyrl_vlm_generator import SkyRLVLMGymGenerator
 
+from rl.engine_client import Pictures, PicturesOnce
 from rl.prompts import Stop, action_text
 from rl.render_cache import RenderCache
 from rl.score import Outcome
@@ -32,8 +35,8 @@ class _Trajectory:
     """Token-level record of one episode; lists run over the response tokens [T]."""
 
     prompt_ids: list[int]
-    images: dict[str, list[Any]]
-    """mm_hashes, mm_placeholders and kwargs_data of all images so far, offsets counted from the prompt's start."""
+    images: Pictures
+    """All images so far, offsets counted from the prompt's start."""
     response_ids: list[int] = field(default_factory=list)
     loss_mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -49,7 +52,7 @@ class _Trajectory:
         self.logprobs += logprobs
         self.rewards += [0.0] * (len(ids) - 1) + [reward] if ids else []
 
-    def add_observation(self, ids: list[int], images: dict[str, list[Any]]) -> None:
+    def add_observation(self, ids: list[int], images: Pictures) -> None:
         start = len(self.prompt_ids) + len(self.response_ids)
         self.response_ids += ids
         self.loss_mask += [0] * len(ids)
@@ -58,21 +61,18 @@ class _Trajectory:
         for name, items in _shifted(images, start).items():
             self.images[name] += items
 
-    def features(self) -> dict[str, Any]:
-        return {name: {"image": items} for name, items in self.images.items()}
-
     def drop(self) -> None:
         """Take the trajectory out of the loss and out of its group's successes."""
         self.loss_mask = [0] * len(self.loss_mask)
         self.rewards = [0.0] * len(self.rewards)
 
 
-def _images(features: dict[str, Any] | None) -> dict[str, list[Any]]:
+def _images(features: dict[str, Any] | None) -> Pictures:
     names = ("mm_hashes", "mm_placeholders", "kwargs_data")
     return {name: list(((features or {}).get(name) or {}).get("image", [])) for name in names}
 
 
-def _shifted(images: dict[str, list[Any]], by: int) -> dict[str, list[Any]]:
+def _shifted(images: Pictures, by: int) -> Pictures:
     placeholders = [{**place, "offset": place["offset"] + by} for place in images["mm_placeholders"]]
     return {**images, "mm_placeholders": placeholders}
 
@@ -87,7 +87,8 @@ class MazeGenerator(SkyRLVLMGymGenerator):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         client: Any = self.inference_engine_client
-        self._engine = RemoteGenerateClient(proxy_url=client.proxy_url)
+        self._remote = RemoteGenerateClient(proxy_url=client.proxy_url)
+        self._engine = PicturesOnce(self._remote, num_engines=len(client.server_urls))
         self._closing_ids = self._ids_after_reply()
         names = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
         self._vision_ids = set(self.tokenizer.convert_tokens_to_ids(list(names)))
@@ -111,10 +112,11 @@ class MazeGenerator(SkyRLVLMGymGenerator):
     async def aclose(self) -> None:
         """Close the HTTP sessions of both engine clients."""
         client: Any = self.inference_engine_client
-        await self._engine.aclose()
+        await self._remote.aclose()
         await client.aclose()
 
     async def generate(self, input_batch: Any, disable_tqdm: bool = False) -> Any:
+        self._engine.forget()
         output = await super().generate(input_batch, disable_tqdm)
         played: list[dict[str, Any]] = output["env_metrics"] or []
         self.outcomes = [metrics["outcome"] for metrics in played]
@@ -134,10 +136,26 @@ class MazeGenerator(SkyRLVLMGymGenerator):
         training_phase: TrainingPhase = TRAINING_PHASE_TRAIN,
     ) -> TrajectoryOutput:
         """Play one episode and return its tokens, losses and images."""
-        started = time.monotonic()
-        spent = {"llm": 0.0, "render": 0.0, "env": 0.0}
+        session_id = f"{trajectory_id.instance_id}_{trajectory_id.repetition_id}" if trajectory_id else uuid4().hex
         sampling = sampling_params if sampling_params is not None else asdict(self.generator_cfg.sampling_params)
         env: Any = skyrl_gym.make(env_class, env_config={}, extras={**env_extras, "max_turns": self.max_turns})
+        try:
+            return await self._play(session_id, env, prompt, max_input_length, sampling, cache_salt)
+        finally:
+            self._engine.forget(session_id)
+            await self.inference_engine_client.finish_session(session_id)  # type: ignore[attr-defined]
+
+    async def _play(
+        self,
+        session_id: str,
+        env: Any,
+        prompt: Any,
+        max_input_length: int,
+        sampling: dict[str, Any],
+        cache_salt: str | None,
+    ) -> TrajectoryOutput:
+        started = time.monotonic()
+        spent = {"llm": 0.0, "render": 0.0, "env": 0.0}
         conversation, _ = await self._timed(spent, "env", env.init, prompt)
         ids, images = await self._render_message(spent, conversation)
         trajectory = _Trajectory(prompt_ids=ids, images=_shifted(images, 0))
@@ -146,7 +164,7 @@ class MazeGenerator(SkyRLVLMGymGenerator):
             if len(trajectory.ids) > max_input_length:
                 stop_reason = "length"
                 break
-            reply_ids, logprobs, stop_reason = await self._reply(spent, trajectory, sampling, cache_salt)
+            reply_ids, logprobs, stop_reason = await self._reply(spent, session_id, trajectory, sampling, cache_salt)
             dropped = not self._vision_ids.isdisjoint(reply_ids)
             if dropped:
                 # The training forward counts image tokens against images: these have none.
@@ -194,7 +212,7 @@ class MazeGenerator(SkyRLVLMGymGenerator):
         spent[name] += time.monotonic() - started
         return result
 
-    async def _render_message(self, spent: dict[str, float], messages: Any) -> tuple[list[int], dict[str, list[Any]]]:
+    async def _render_message(self, spent: dict[str, float], messages: Any) -> tuple[list[int], Pictures]:
         """Ids (with the generation prompt) and images of messages on their own."""
         started = time.monotonic()
         rendered = await self._render_cached(messages)
@@ -202,15 +220,20 @@ class MazeGenerator(SkyRLVLMGymGenerator):
         return rendered["prompt_ids"], _images(rendered["features"])  # type: ignore[arg-type]
 
     async def _reply(
-        self, spent: dict[str, float], trajectory: _Trajectory, sampling: dict[str, Any], cache_salt: str | None
+        self,
+        spent: dict[str, float],
+        session_id: str,
+        trajectory: _Trajectory,
+        sampling: dict[str, Any],
+        cache_salt: str | None,
     ) -> tuple[list[int], list[float], str]:
         started = time.monotonic()
         result = await self._engine.generate(
+            session_id=session_id,
+            pictures=trajectory.images,
             prompt_token_ids=trajectory.ids,
             sampling_params=sampling,
-            session_id=None,
             model=self.policy_model_name or self.inference_engine_client.model_name,
-            mm_features=trajectory.features(),  # type: ignore[arg-type]
             cache_salt=cache_salt,
         )
         spent["llm"] += time.monotonic() - started

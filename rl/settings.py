@@ -136,11 +136,13 @@ class EngineSettings(Settings):
     """Episodes that one engine generates for at a time."""
     max_num_batched_tokens: int = Field(default=8192, ge=256)
     """Tokens in one scheduler step."""
+    picture_cache_gb: float = Field(default=4.0, gt=0)
+    """Pictures that an engine keeps, in GB, so that each is sent once: those of the episodes it plays at a time."""
     max_lora_rank: int = Field(default=32, ge=1)
     """Largest adapter rank that serving accepts."""
     env: dict[str, str] = {}
     """Environment of the engine processes, for example VLLM_CPU_KVCACHE_SPACE."""
-    init_kwargs: dict[str, int | float | str | bool | dict[str, int]] = {}
+    init_kwargs: dict[str, int | float | str | bool | dict[str, int] | list[str]] = {}
     """Further vLLM engine arguments, handed on as they are."""
 
 

@@ -122,6 +122,9 @@ def _engine(job: TrainJob) -> SkyRLOverrides:
     init_kwargs = {
         "max_model_len": engine.max_model_len,
         "limit_mm_per_prompt": images,
+        # SkyRL sets 0, because vLLM's /render once left out what was cached. It no longer reads that cache, and
+        # rl/engine_client.py sends a picture once because of it.
+        "mm_processor_cache_gb": engine.picture_cache_gb,
         # SkyRL turns enforce_eager off when LoRA is on; engine_init_kwargs have the last word.
         "enforce_eager": engine.enforce_eager,
         **engine.init_kwargs,

@@ -53,8 +53,13 @@ def check_before_start(job: TrainJob, dirs: RunDirs) -> Mazes:
     return mazes
 
 
-def run(job: TrainJob, log: EventLog) -> None:
-    """Train from the latest complete checkpoint, or from the base model."""
+def run(
+    job: TrainJob, log: EventLog, make_experiment: Any = None, cpu_executor: str = cpu_bridge.ENGINE_EXECUTOR
+) -> None:
+    """Train from the latest complete checkpoint, or from the base model.
+
+    ``make_experiment`` takes the place of MazeExperiment where another generator or trainer is measured.
+    """
     dirs = RunDirs(job.train.shared_dir, job.run_name)
     mazes = check_before_start(job, dirs)
     write_rows(dirs.train_rows, mazes.train_seeds, job.train.data, "train")
@@ -77,13 +82,13 @@ def run(job: TrainJob, log: EventLog) -> None:
     validate_cfg(cfg)
     if job.train.engine.device == "cpu":
         # SkyRL's check knows "mp" and "ray"; vLLM takes any executor by its path.
-        cfg.generator.inference_engine.distributed_executor_backend = cpu_bridge.ENGINE_EXECUTOR
+        cfg.generator.inference_engine.distributed_executor_backend = cpu_executor
     # SkyRL edits values after construction: keep what it resolved them to.
     (dirs.root / "skyrl_resolved.yaml").write_text(get_config_as_yaml_str(cfg))
     start_ray(job, cfg)
     from rl.experiment import MazeExperiment
 
-    MazeExperiment(cfg, mazes, log, policy_worker() if policy_worker else None).run()
+    (make_experiment or MazeExperiment)(cfg, mazes, log, policy_worker() if policy_worker else None).run()
 
 
 def is_finished(job: TrainJob, log: EventLog) -> bool:
@@ -102,7 +107,8 @@ def prepare_devices(job: TrainJob, overrides: dict[str, Any]) -> Any:
     if job.train.engine.device == "cuda":
         return None
     cpu_bridge.install()
-    overrides["generator.inference_engine.engine_init_kwargs"] |= cpu_bridge.ENGINE_INIT_KWARGS
+    key = "generator.inference_engine.engine_init_kwargs"
+    overrides[key] = {**cpu_bridge.ENGINE_INIT_KWARGS, **overrides[key]}
     return cpu_bridge.policy_worker
 
 

@@ -25,7 +25,7 @@ def fine_tune_base_model(
     """Submit ``rl.base_model.sft``, follow it, return the model's folder."""
     jobs = RayJobs(cluster.jobs_address)
     mlflow = MlflowRuns(tracking.tracking_uri, tracking.experiment)
-    submission_id = submit_once(jobs, run_name, entrypoint("rl.base_model.sft", settings.model_dump_json(), job))
+    submission_id = submit_once(jobs, run_name, entrypoint(job, "rl.base_model.sft", settings.model_dump_json()))
     sinks = PrefectSinks(get_run_logger(), mlflow, tracked.child_run_id, run_name)
     followed_to_its_end(jobs, submission_id, sinks, job)
     return settings.output_dir

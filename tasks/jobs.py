@@ -9,9 +9,9 @@ from tasks.follow import JobStory, Sinks, follow_job
 from tasks.settings import JobSettings
 
 
-def entrypoint(module: str, document: str, job: JobSettings) -> str:
-    """The shell command of a Ray job: one module of this project, its settings as one JSON argument."""
-    return f"cd {shlex.quote(job.project_dir)} && exec {shlex.quote(job.python)} -m {module} {shlex.quote(document)}"
+def entrypoint(job: JobSettings, module: str, *arguments: str) -> str:
+    """The shell command of a Ray job: one module of this project and its arguments, settings as one JSON text."""
+    return f"cd {shlex.quote(job.project_dir)} && exec {shlex.join([job.python, '-m', module, *arguments])}"
 
 
 def submit_once(jobs: JobsClient, name: str, command: str) -> str:

@@ -46,7 +46,7 @@ def probe_training_side(
     )
     jobs = RayJobs(cluster.jobs_address)
     name = f"{run_name}-probe-{best.export.step}"
-    submission_id = submit_once(jobs, name, entrypoint("rl.probe_job", order.model_dump_json(), job))
+    submission_id = submit_once(jobs, name, entrypoint(job, "rl.probe_job", order.model_dump_json()))
     mlflow = MlflowRuns(tracking.tracking_uri, tracking.experiment)
     sinks = PrefectSinks(get_run_logger(), mlflow, tracked.child_run_id, run_name)
     probes = followed_to_its_end(jobs, submission_id, sinks, job).probes

@@ -33,7 +33,7 @@ def publish_adapter(
     jobs = RayJobs(cluster.jobs_address)
     mlflow = MlflowRuns(tracking.tracking_uri, tracking.experiment)
     name = f"{run_name}-publish-{best.export.step}"
-    submission_id = submit_once(jobs, name, entrypoint("serving.publish", order.model_dump_json(), job))
+    submission_id = submit_once(jobs, name, entrypoint(job, "serving.publish", order.model_dump_json()))
     sinks = PrefectSinks(get_run_logger(), mlflow, tracked.child_run_id, run_name)
     followed_to_its_end(jobs, submission_id, sinks, job)
     store = AdapterStore(boto3.client("s3"), server.adapters_uri, order.adapter_name)

@@ -28,9 +28,10 @@ def write_report(
     served: ServedRun,
     tracked: TrackedRun,
     timings_s: Mapping[str, float],
+    wall_s: float,
 ) -> dict[str, Any]:
     """Write ``<run_name>.json``, ``latest.json`` and the pictures; returns the report."""
-    report = make_report(settings.profile, mazes, run, best, served, tracked, timings_s)
+    report = make_report(settings.profile, mazes, run, best, served, tracked, timings_s, wall_s)
     folder = Path(settings.reports_dir)
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=1) + "\n"
@@ -63,6 +64,7 @@ def make_report(
     served: ServedRun,
     tracked: TrackedRun,
     timings_s: Mapping[str, float],
+    wall_s: float,
 ) -> dict[str, Any]:
     """The report's document."""
     return {
@@ -88,6 +90,7 @@ def make_report(
         },
         **served_part(served),
         "timings_s": {stage: round(seconds, 1) for stage, seconds in timings_s.items()},
+        "wall_s": round(wall_s, 1),
     }
 
 

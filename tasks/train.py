@@ -33,7 +33,7 @@ def run_training(
     train_job = TrainJob(run_name=run_name, train=settings, train_mazes_sha256=mazes.train_sha256)
     mlflow = MlflowRuns(tracking.tracking_uri, tracking.experiment)
     mlflow.log_text(tracked.child_run_id, train_job.model_dump_json(indent=1), "train_job.json")
-    submission_id = submit_once(jobs, f"{run_name}-train", entrypoint("rl.train", train_job.model_dump_json(), job))
+    submission_id = submit_once(jobs, f"{run_name}-train", entrypoint(job, "rl.train", train_job.model_dump_json()))
     logger.info("following Ray job %s", submission_id)
     mlflow.set_tags(tracked.child_run_id, {"ray.submission_id": submission_id})
     story = followed_to_its_end(jobs, submission_id, PrefectSinks(logger, mlflow, tracked.child_run_id, run_name), job)

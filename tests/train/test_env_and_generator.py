@@ -20,6 +20,7 @@ from PIL import Image
 
 import rl.generator
 from rl.base_model.build import build_processor
+from rl.engine_client import PicturesOnce
 from rl.env import register_env
 from rl.generator import MazeGenerator
 from rl.maze import generate_maze, shortest_path
@@ -91,6 +92,7 @@ class ScriptedEngine:
 
     model_name = "base"
     proxy_url = "http://nobody"
+    server_urls = ("http://nobody",)
     weight_version = None
 
     def __init__(self, replies: list[list[int]]) -> None:
@@ -98,7 +100,9 @@ class ScriptedEngine:
         self.replies = list(replies)
         self.prompts: list[list[int]] = []
         self.features: list[Any] = []
-        self.num_rendered_images = 0
+        self.num_rendered_images = self.num_sent_images = 0
+        self.sent: dict[str, Any] = {}
+        self.ended: list[str] = []
 
     async def render_chat_completion(self, payload: dict[str, Any]) -> dict[str, Any]:
         # The processor rewrites image parts in place; the conversation is the generator's.
@@ -120,7 +124,8 @@ class ScriptedEngine:
         batch = args[0] if args else None
         prompt = batch["prompt_token_ids"][0] if batch else kwargs["prompt_token_ids"]
         self.prompts.append(list(prompt))
-        self.features.append(copy.deepcopy(batch["mm_features"][0] if batch else kwargs["mm_features"]))
+        features = copy.deepcopy(batch["mm_features"][0] if batch else kwargs["mm_features"])
+        self.features.append({**features, "kwargs_data": {"image": self.resolve(features)}})
         ids = self.replies.pop(0)
         logprobs = [-0.25] * len(ids)
         if batch:
@@ -133,7 +138,15 @@ class ScriptedEngine:
             }
         return SimpleNamespace(response_ids=ids, response_logprobs=logprobs, stop_reason="stop")
 
-    async def finish_session(self, session_id: str) -> None: ...
+    def resolve(self, features: Any) -> list[Any]:
+        """An item without data is the one that came under its hash before; each may come once."""
+        pairs = list(zip(features["mm_hashes"]["image"], features["kwargs_data"]["image"], strict=True))
+        self.num_sent_images += sum(data is not None for _, data in pairs)
+        self.sent |= {hash_: data for hash_, data in pairs if data is not None}
+        return [self.sent[hash_] for hash_, _ in pairs]
+
+    async def finish_session(self, session_id: str) -> None:
+        self.ended.append(session_id)
 
 
 def fake_decode(kwargs_data: Any) -> dict[str, torch.Tensor]:
@@ -153,7 +166,7 @@ def play(monkeypatch: pytest.MonkeyPatch, replies: list[list[int]], stock: bool 
     kind: Any = stock_module.SkyRLVLMGymGenerator if stock else MazeGenerator
     generator: Any = kind(config, SkyRLGymConfig(max_env_workers=0), engine, engine.processor.tokenizer, "adapter")
     if not stock:
-        generator._engine = engine
+        generator._engine = PicturesOnce(engine, num_engines=1)
     loop = generator.agent_loop([], "maze_2d", dict(EXTRAS), 16, 4096, sampling_params={"logprobs": 1})
     return asyncio.run(loop), engine
 
@@ -176,6 +189,8 @@ def test_incremental_rendering_gives_what_rendering_everything_gives(monkeypatch
     assert their_engine.num_rendered_images == 1 + turns * (turns + 1) // 2
     # One image a turn, and the one conversation of two turns that checks the template.
     assert our_engine.num_rendered_images == turns + 2
+    assert (our_engine.num_sent_images, their_engine.num_sent_images) == (turns, turns * (turns + 1) // 2)
+    assert len(our_engine.ended) == len(their_engine.ended) == 1
 
 
 def test_ids_that_do_not_retokenise_stay_as_generated(monkeypatch: pytest.MonkeyPatch) -> None:

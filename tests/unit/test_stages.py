@@ -152,7 +152,9 @@ def test_the_report_has_the_published_schema() -> None:
     tracked = TrackedRun(experiment_id="1", parent_run_id="p", child_run_id="c", url="http://mlflow")
     trained = run({0: 28, 4: 40}, [4])
     best: BestStep = choose_best(trained)
-    document: dict[str, Any] = make_run_report("local", mazes, trained, best, served(), tracked, {"train": 12.345})
+    document: dict[str, Any] = make_run_report(
+        "local", mazes, trained, best, served(), tracked, {"train": 12.345}, 12.5
+    )
     assert json.loads(json.dumps(document)) == {
         "run_name": "r",
         "profile": "local",
@@ -187,6 +189,7 @@ def test_the_report_has_the_published_schema() -> None:
         },
         "served": {"url": "http://llm", "base_model_id": "tiny", "adapter_model_id": "tiny:r-step-4"},
         "timings_s": {"train": 12.3},
+        "wall_s": 12.5,
     }
     assert "| 4 | 40 |" in as_markdown(document)
     assert "Proof holds. Gate: promote, 12 mazes won and 0 lost against the base" in as_markdown(document)

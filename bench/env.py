@@ -1,0 +1,42 @@
+"""Steps per second of the maze environment, picture and PNG included: ``python -m bench.env <environment id>``.
+
+Run with VisGym's folder first on PYTHONPATH it measures VisGym's environment of that id (it installs itself as
+``gymnasium``); the walk, the mazes' size and the PNG encoder are the same. Needs pygame there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from typing import Any
+
+import gymnasium
+
+from rl.maze_env import ENV_ID, register_maze_2d
+from rl.prompts import Move, action_text
+from rl.render import png_bytes
+
+NUM_STEPS, STEPS_PER_MAZE = 3000, 15
+
+
+def steps_per_s(env: Any) -> float:
+    """15 moves in each maze, every direction in turn; each step ends with its PNG."""
+    moves = itertools.cycle(action_text(Move(direction)) for direction in range(4))
+    started = time.monotonic()
+    for seed in range(NUM_STEPS // STEPS_PER_MAZE):
+        env.reset(seed=seed)
+        for _ in range(STEPS_PER_MAZE):
+            picture = env.step(next(moves))[0]
+            png_bytes(picture)
+    return NUM_STEPS / (time.monotonic() - started)
+
+
+def main(argv: list[str]) -> None:
+    register_maze_2d()
+    size = {"cell_px": 25} if argv[1] == ENV_ID else {"render_mode": "rgb_array"}
+    print(steps_per_s(gymnasium.make(argv[1], maze_height=9, maze_width=9, **size).unwrapped))
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,125 @@
+"""One side of the comparison, as a Ray job: ``python -m bench.side ours|stock '<TrainJob as JSON>'``.
+
+``stock`` is SkyRL's own VLM generator on vLLM's own CPU worker and executor; trainer, policy, model, mazes, seeds and
+batch are the same. Rollouts are timed first, of 64 mazes that this engine has not seen, with greedy replies, so that
+both sides play the same turns: 15 turns, 5 turns, and 15 turns of the base model. Then come real GRPO steps, which
+report their own times. Numbers leave as Metrics events.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+import psutil
+import ray
+from skyrl.backends.skyrl_train.inference_servers.engine_utils import get_sampling_params_for_backend
+from skyrl.backends.skyrl_train.inference_servers.utils import resolve_policy_model_name
+from skyrl.train.generators.skyrl_vlm_generator import SkyRLVLMGymGenerator
+from skyrl.train.generators.utils import prepare_generator_input
+
+from rl.events import EventLog, Progress
+from rl.experiment import MazeExperiment, MazeTrainer
+from rl.settings import TrainJob
+from rl.skyrl_config import RunDirs
+from rl.train import run
+
+NUM_EPISODES = 64
+
+
+class StockGenerator(SkyRLVLMGymGenerator):
+    """SkyRL's generator, unchanged; only keeps what MazeTrainer reports on."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.outcomes: list[Any] = []
+        self.num_dropped = 0
+
+    async def generate(self, input_batch: Any, disable_tqdm: bool = False) -> Any:
+        output = await super().generate(input_batch, disable_tqdm)
+        self.outcomes = [metrics["outcome"] for metrics in output["env_metrics"] or []]
+        return output
+
+    async def aclose(self) -> None:
+        client: Any = self.inference_engine_client
+        await client.aclose()
+
+
+class BenchTrainer(MazeTrainer):
+    """Measures rollouts where the evaluation of step 0 would be, and evaluates nothing else."""
+
+    async def eval(self, vllm_metrics_scraper: Any = None) -> dict[str, float]:
+        if self.global_step > 0:
+            return {}
+        plans = {"warm_up": (2, False), "turns_15": (15, False), "turns_5": (5, False), "base_turns_15": (15, True)}
+        found: dict[str, float] = {}
+        for number, (name, (max_turns, base)) in enumerate(plans.items()):
+            found |= await self._timed_rollouts(name, number, max_turns, base)
+            self._log.emit(
+                Progress(done=number + 1, total=len(plans), text=f"{name}: {found[f'bench/{name}_s']:.1f} s")
+            )
+        return found
+
+    async def _timed_rollouts(self, name: str, number: int, max_turns: int, base: bool) -> dict[str, float]:
+        first = number * NUM_EPISODES
+        dataset: Any = self.train_dataset
+        rows = [dataset[index] for index in range(first, first + NUM_EPISODES)]
+        config: Any = self.cfg.generator
+        sampling = get_sampling_params_for_backend("vllm", config.eval_sampling_params)
+        batch, _ = prepare_generator_input(dataset.collate_fn(rows), 1, sampling, "maze_2d", "eval", 0)
+        generator: Any = self.generator
+        usual = generator.max_turns, generator.policy_model_name
+        generator.max_turns = max_turns
+        generator.policy_model_name = None if base else usual[1]
+        started, busy_s = time.monotonic(), engine_busy_s()
+        await generator.generate(batch, disable_tqdm=True)
+        took_s, busy_s = time.monotonic() - started, engine_busy_s() - busy_s
+        generator.max_turns, generator.policy_model_name = usual
+        num_turns = sum(outcome.num_turns for outcome in generator.outcomes)
+        return {f"bench/{name}_s": took_s, f"bench/{name}_turns": num_turns, f"bench/{name}_busy": busy_s / took_s}
+
+
+def engine_busy_s() -> float:
+    """CPU seconds that the main thread of this job's engine has run; it sleeps whenever it has nothing to do."""
+    job_id = ray.get_runtime_context().get_job_id()
+    for process in psutil.process_iter():
+        if process.name().startswith("VLLM::Engine") and process.environ().get("RAY_JOB_ID") == job_id:
+            main = next(thread for thread in process.threads() if thread.id == process.pid)
+            return main.user_time + main.system_time
+    raise RuntimeError("no process of this job is called VLLM::EngineCore; has vLLM changed its processes' names?")
+
+
+class BenchExperiment(MazeExperiment):
+    """This project's generator."""
+
+    def get_trainer(self, **parts: Any) -> MazeTrainer:  # type: ignore[override]
+        return BenchTrainer(**parts, log=self._log, mazes=self._mazes, policy_worker=self._policy_worker)
+
+
+class StockExperiment(BenchExperiment):
+    """SkyRL's generator."""
+
+    def get_generator(self, cfg: Any, tokenizer: Any, inference_engine_client: Any) -> Any:
+        return StockGenerator(
+            generator_cfg=cfg.generator,
+            skyrl_gym_cfg=cfg.environment.skyrl_gym,
+            inference_engine_client=inference_engine_client,
+            tokenizer=tokenizer,
+            policy_model_name=resolve_policy_model_name(cfg),
+        )
+
+
+def main(argv: list[str]) -> None:
+    side, job = argv[1], TrainJob.model_validate_json(argv[2])
+    log = EventLog(RunDirs(job.train.shared_dir, job.run_name).events)
+    log.emit(Progress(done=0, total=1, text=f"{side} starts in process {os.getpid()}"))
+    if side == "stock":
+        run(job, log, StockExperiment, cpu_executor="mp")
+    else:
+        run(job, log, BenchExperiment)
+
+
+if __name__ == "__main__":
+    main(sys.argv)
