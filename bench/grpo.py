@@ -31,6 +31,8 @@ from tasks.jobs import entrypoint, followed_to_its_end, submit_once
 
 OUT = Path(".local/bench/latest.json")
 NUM_STEPS = 2
+FIRST_ROLLOUT = "first rollout"
+"""bench/side.py says so when everything has started."""
 STOCK_ENGINE = {"worker_cls": "vllm.v1.worker.cpu_worker.CPUWorker", "mm_processor_cache_gb": 0}
 """vLLM's own CPU worker, and the cache size that SkyRL sets."""
 
@@ -43,13 +45,14 @@ class Collected:
         self.first_rollout_at: float | None = None
 
     def line(self, text: str) -> None:
-        if self.first_rollout_at is None and "Generating Trajectories" in text:
-            self.first_rollout_at = time.monotonic()
+        """The log is not shown."""
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self.values[step] = {**self.values.get(step, {}), **values}
 
     def progress(self, done: int, total: int, text: str) -> None:
+        if text == FIRST_ROLLOUT:
+            self.first_rollout_at = time.monotonic()
         print(f"  {text}", flush=True)
 
     def evaluation(self, report: EvalReport) -> None:

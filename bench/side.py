@@ -1,7 +1,7 @@
 """One side of the comparison, as a Ray job: ``python -m bench.side ours|stock '<TrainJob as JSON>'``.
 
-``stock`` is SkyRL's own VLM generator on vLLM's own CPU worker and executor; trainer, policy, model, mazes, seeds and
-batch are the same. Rollouts are timed first, of 64 mazes that this engine has not seen, with greedy replies, so that
+``stock`` is SkyRL's own VLM generator and policy worker on vLLM's own CPU worker and executor; trainer, model, mazes,
+seeds and batch are the same. Rollouts are timed first, of 64 mazes that this engine has not seen, with greedy replies, so that
 both sides play the same turns: 15 turns, 5 turns, and 15 turns of the base model. Then come real GRPO steps, which
 report their own times. Numbers leave as Metrics events.
 """
@@ -27,6 +27,8 @@ from rl.skyrl_config import RunDirs
 from rl.train import run
 
 NUM_EPISODES = 64
+FIRST_ROLLOUT = "first rollout"
+"""Said when everything has started and the first request goes out."""
 
 
 class StockGenerator(SkyRLVLMGymGenerator):
@@ -55,6 +57,7 @@ class BenchTrainer(MazeTrainer):
             return {}
         plans = {"warm_up": (2, False), "turns_15": (15, False), "turns_5": (5, False), "base_turns_15": (15, True)}
         found: dict[str, float] = {}
+        self._log.emit(Progress(done=0, total=len(plans), text=FIRST_ROLLOUT))
         for number, (name, (max_turns, base)) in enumerate(plans.items()):
             found |= await self._timed_rollouts(name, number, max_turns, base)
             self._log.emit(
@@ -92,14 +95,17 @@ def engine_busy_s() -> float:
 
 
 class BenchExperiment(MazeExperiment):
-    """This project's generator."""
+    """This project's generator and policy worker."""
 
     def get_trainer(self, **parts: Any) -> MazeTrainer:  # type: ignore[override]
-        return BenchTrainer(**parts, log=self._log, mazes=self._mazes, policy_worker=self._policy_worker)
+        return BenchTrainer(**parts, **self.trainer_parts())
 
 
 class StockExperiment(BenchExperiment):
-    """SkyRL's generator."""
+    """SkyRL's generator and policy worker."""
+
+    def trainer_parts(self) -> dict[str, Any]:
+        return {**super().trainer_parts(), "policy_worker": self._policy_worker}
 
     def get_generator(self, cfg: Any, tokenizer: Any, inference_engine_client: Any) -> Any:
         return StockGenerator(

@@ -95,13 +95,6 @@ def policy_worker_class() -> type:
     return LoraByDiskPolicyWorker
 
 
-def policy_worker() -> Any:
-    """The Ray actor class of ``policy_worker_class``, one logical GPU each. Call after ``install``."""
-    import ray
-
-    return ray.remote(num_gpus=1)(policy_worker_class())
-
-
 ENGINE_INIT_KWARGS = {
     # SkyRL turns "auto" into the GPU worker.
     "worker_cls": "rl.cpu_engine.MatmulLoraCPUWorker",

@@ -11,6 +11,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import ray
 from skyrl.backends.skyrl_train.inference_servers.utils import resolve_policy_model_name
 from skyrl.train.config import SkyRLTrainConfig
 from skyrl.train.dataset import PromptDataset
@@ -23,6 +24,7 @@ from rl.dataset import Mazes
 from rl.env import register_env
 from rl.events import Evaluated, EventLog, Fault, Metrics, Progress, Saved
 from rl.generator import MazeGenerator
+from rl.length_groups import length_grouped
 from rl.score import EvalReport, make_report
 
 
@@ -60,14 +62,14 @@ class MazeTrainer(RayPPOTrainer):
 
     generator: MazeGenerator
 
-    def __init__(self, *args: Any, log: EventLog, mazes: Mazes, policy_worker: Any = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, log: EventLog, mazes: Mazes, policy_worker: type, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._log = log
         self._mazes = mazes
         self._policy_worker = policy_worker
 
     def build_models(self, PolicyWorker: Any, CriticWorker: Any, RefWorker: Any) -> None:  # noqa: N803 - SkyRL's names
-        super().build_models(self._policy_worker or PolicyWorker, CriticWorker, RefWorker)
+        super().build_models(ray.remote(num_gpus=1)(self._policy_worker), CriticWorker, RefWorker)
 
     async def generate(self, input_batch: Any) -> Any:
         output = await super().generate(input_batch)
@@ -122,7 +124,7 @@ def _check_against_trainer(report: EvalReport, metrics: dict[str, float]) -> Non
 class MazeExperiment(BasePPOExp):
     """Names the parts; SkyRL puts them together."""
 
-    def __init__(self, cfg: SkyRLTrainConfig, mazes: Mazes, log: EventLog, policy_worker: Any = None) -> None:
+    def __init__(self, cfg: SkyRLTrainConfig, mazes: Mazes, log: EventLog, policy_worker: type) -> None:
         register_env()
         self._mazes = mazes
         self._log = log
@@ -153,4 +155,8 @@ class MazeExperiment(BasePPOExp):
         return EventTracker(self._log, self.cfg.trainer.max_training_steps or 0)
 
     def get_trainer(self, **parts: Any) -> MazeTrainer:  # type: ignore[override]
-        return MazeTrainer(**parts, log=self._log, mazes=self._mazes, policy_worker=self._policy_worker)
+        return MazeTrainer(**parts, **self.trainer_parts())
+
+    def trainer_parts(self) -> dict[str, Any]:
+        """What MazeTrainer takes beyond SkyRL's own parts."""
+        return {"log": self._log, "mazes": self._mazes, "policy_worker": length_grouped(self._policy_worker)}

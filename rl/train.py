@@ -88,7 +88,7 @@ def run(
     start_ray(job, cfg)
     from rl.experiment import MazeExperiment
 
-    (make_experiment or MazeExperiment)(cfg, mazes, log, policy_worker() if policy_worker else None).run()
+    (make_experiment or MazeExperiment)(cfg, mazes, log, policy_worker).run()
 
 
 def is_finished(job: TrainJob, log: EventLog) -> bool:
@@ -98,18 +98,20 @@ def is_finished(job: TrainJob, log: EventLog) -> bool:
     return due <= log.told(last)
 
 
-def prepare_devices(job: TrainJob, overrides: dict[str, Any]) -> Any:
+def prepare_devices(job: TrainJob, overrides: dict[str, Any]) -> type:
     """Set the engine's environment and, where the run is on CPUs, install the bridge.
 
-    Returns a function that makes the policy worker class, or None for SkyRL's own.
+    Returns the class of the policy worker.
     """
     os.environ.update(job.train.engine.env)
     if job.train.engine.device == "cuda":
-        return None
+        from skyrl.backends.skyrl_train.workers.fsdp.fsdp_worker import FSDPPolicyWorkerBase
+
+        return FSDPPolicyWorkerBase
     cpu_bridge.install()
     key = "generator.inference_engine.engine_init_kwargs"
     overrides[key] = {**cpu_bridge.ENGINE_INIT_KWARGS, **overrides[key]}
-    return cpu_bridge.policy_worker
+    return cpu_bridge.policy_worker_class()
 
 
 def start_ray(job: TrainJob, cfg: Any) -> None:

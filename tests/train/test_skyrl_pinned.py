@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import is_dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -101,3 +102,14 @@ def test_the_policy_worker_differs_from_skyrls_in_one_method() -> None:
     assert issubclass(made, FSDPPolicyWorkerBase)
     assert {name for name in vars(made) if not name.startswith("_")} == {"init_weight_sync_state"}
     assert "init_weight_sync_state" in vars(FSDPPolicyWorkerBase)
+
+
+def test_skyrls_worker_has_the_methods_whose_rows_are_sorted() -> None:
+    from skyrl.backends.skyrl_train.workers.fsdp.fsdp_worker import FSDPPolicyWorkerBase
+    from skyrl.backends.skyrl_train.workers.model_wrapper import HFModelWrapper
+
+    for name in ("init_model", "forward", "forward_backward"):
+        assert callable(getattr(FSDPPolicyWorkerBase, name))
+    names = list(inspect.signature(HFModelWrapper.forward).parameters)
+    assert names[1:4] == ["sequences", "num_actions", "attention_mask"]
+    assert "return_output" in names
