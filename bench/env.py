@@ -34,7 +34,7 @@ def steps_per_s(env: Any) -> float:
 
 def main(argv: list[str]) -> None:
     register_maze_2d()
-    size = {"cell_px": 25} if argv[1] == ENV_ID else {"render_mode": "rgb_array"}
+    size = {"cell_px": 25} if argv[1] == ENV_ID else {}
     print(steps_per_s(gymnasium.make(argv[1], maze_height=9, maze_width=9, **size).unwrapped))
 
 

@@ -31,7 +31,7 @@ class MazeSettings(Settings):
     def env_kwargs(self) -> dict[str, Any]:
         """Keyword arguments of ``gymnasium.make``: VisGym's ids fix the cell size themselves."""
         size = {"maze_height": self.height, "maze_width": self.width}
-        return {**size, "cell_px": self.cell_px} if self.env_id == "maze_2d" else {**size, "render_mode": "rgb_array"}
+        return {**size, "cell_px": self.cell_px} if self.env_id == "maze_2d" else size
 
 
 class SightStage(Settings):
