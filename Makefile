@@ -11,7 +11,7 @@ LOCAL := .venv/bin/python -m tasks.local
 # Addresses of the running services, for whatever follows in the same shell.
 WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/prefect PREFECT_LOGGING_COLORS=false &&
 
-.PHONY: help setup up down run run-long base-model deploy worker chat rollback bench bench-serving check test lock
+.PHONY: help setup up down run run-long plan base-model deploy worker chat rollback bench bench-serving check test lock
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ run: up ## retrain/local: the whole pipeline
 
 run-long: up ## retrain/local-long: at most three hours
 	@$(WITH_SERVICES) .venv/bin/python -m flows.run retrain/local-long $(SET)
+
+plan: setup ## plan/hyperpod: what the run on AWS would create, take and cost; no account, no GPU
+	@PREFECT_HOME=$(CURDIR)/.local/prefect-plan PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS=180 PREFECT_SERVER_ANALYTICS_ENABLED=false PREFECT_LOGGING_COLORS=false .venv/bin/python -m flows.run plan/hyperpod $(SET)
 
 base-model: up ## build and fine-tune the tiny base model again
 	@$(WITH_SERVICES) .venv/bin/python -m flows.run base-model/local $(SET)

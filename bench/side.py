@@ -75,7 +75,8 @@ class BenchTrainer(MazeTrainer):
         generator: Any = self.generator
         usual = generator.max_turns, generator.policy_model_name
         generator.max_turns = max_turns
-        generator.policy_model_name = None if base else usual[1]
+        # By name: stock SkyRL refuses to guess, where an adapter is trained.
+        generator.policy_model_name = generator.inference_engine_client.model_name if base else usual[1]
         started, busy_s = time.monotonic(), engine_busy_s()
         await generator.generate(batch, disable_tqdm=True)
         took_s, busy_s = time.monotonic() - started, engine_busy_s() - busy_s

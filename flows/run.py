@@ -15,6 +15,7 @@ import yaml
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.utilities.templating import apply_values
 
+from tasks.plan import as_markdown as plan_as_markdown
 from tasks.report import as_markdown, curl_lines
 
 PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
@@ -65,12 +66,21 @@ def main(argv: list[str]) -> int:
     pairs = (argument.split("=", 1) for argument in argv[2:])
     flow, parameters = load_deployment(argv[1], {key: yaml.safe_load(value) for key, value in pairs})
     result = flow(**parameters)
-    is_report = isinstance(result, dict) and "served" in result
-    print("\n" + (as_markdown(result) + "\n" + curl_lines(result) + "\n" if is_report else str(result)))
-    tracking_uri = parameters["settings"].tracking.tracking_uri
-    print(f"Prefect: {os.environ.get('PREFECT_API_URL', '').removesuffix('/api')}")
-    print(f"MLflow:  {result['mlflow']['url'] if isinstance(result, dict) else tracking_uri}")
+    print("\n" + as_text(result))
+    tracking = getattr(parameters["settings"], "tracking", None)
+    if tracking:
+        print(f"Prefect: {os.environ.get('PREFECT_API_URL', '').removesuffix('/api')}")
+        print(f"MLflow:  {result['mlflow']['url'] if isinstance(result, dict) else tracking.tracking_uri}")
     return 0
+
+
+def as_text(result: Any) -> str:
+    """What a flow returned, for the terminal."""
+    if isinstance(result, dict) and "served" in result:
+        return f"{as_markdown(result)}\n{curl_lines(result)}\n"
+    if isinstance(result, dict) and "checks" in result:
+        return plan_as_markdown(result)
+    return str(result)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from rl.settings import BaseModelSettings, DataSettings, Settings, TrainSettings
 from serving.settings import ServerSettings
+from tasks.hyperpod_settings import HyperPodSettings, PlanSettings
 from tasks.settings import (
     ClusterSettings,
     GateSettings,
@@ -66,6 +67,15 @@ class RetrainSettings(Settings):
                 + ")"
             )
         return self
+
+
+class PlanFlowSettings(Settings):
+    """Everything the plan flow needs."""
+
+    run: RetrainSettings
+    """The run that is planned."""
+    hyperpod: HyperPodSettings
+    plan: PlanSettings
 
 
 class BaseModelFlowSettings(Settings):

@@ -46,11 +46,11 @@ def serve_document(settings: ServerSettings) -> dict[str, Any]:
 
 
 def _llm_config(settings: ServerSettings) -> dict[str, Any]:
-    hardware: dict[str, Any] = (
-        {"accelerator_config": {"kind": "cpu"}}
-        if settings.device == "cpu"
-        else {"accelerator_type": settings.accelerator_type}
-    )
+    hardware: dict[str, Any] = {}
+    if settings.device == "cpu":
+        hardware = {"accelerator_config": {"kind": "cpu"}}
+    elif settings.accelerator_type:
+        hardware = {"accelerator_type": settings.accelerator_type}
     return {
         "model_loading_config": {"model_id": settings.base_model_id, "model_source": settings.model_source},
         **hardware,

@@ -23,7 +23,7 @@ class ServerSettings(BaseModel):
     device: Literal["cpu", "cuda"]
     """Where the engine runs."""
     accelerator_type: str | None = None
-    """Ray's name of the GPU; none on a CPU."""
+    """Ray's name of the GPU; none on a CPU, and none where any GPU of the cluster will do."""
     dtype: Literal["float32", "bfloat16"]
     """Number format of the weights."""
     max_model_len: int = Field(ge=256)

@@ -63,8 +63,10 @@ def test_prefect_s_server_takes_every_deployment_as_it_is_filled_in(name: str) -
     filled = apply_values(copy.deepcopy(deployments()[name]["parameters"]), {})
     schema = parameter_schema(flow).model_dump_for_openapi()
     validate(filled, schema, raise_on_error=True)
+    wrong = copy.deepcopy(filled)
+    wrong["settings"].get("run", wrong["settings"])["tracking"]["tracking_uri"] = 1
     with pytest.raises(ValidationError, match="is not of type 'string'"):
-        validate({"settings": {**filled["settings"], "tracking": {"tracking_uri": 1}}}, schema, raise_on_error=True)
+        validate(wrong, schema, raise_on_error=True)
 
 
 @pytest.mark.usefixtures("addresses")

@@ -1,0 +1,106 @@
+"""Settings of the AWS clusters and of the plan: frozen, strict, documented by attribute docstrings."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from tasks.settings import Settings
+
+DIGEST = r"@sha256:[0-9a-f]{64}$"
+
+
+class NodeGroup(Settings):
+    """Equal machines of a HyperPod instance group."""
+
+    instance_type: str
+    """SageMaker's name, for example ``ml.g7e.12xlarge``."""
+    count: int = Field(ge=1)
+    """Machines."""
+    num_cpus: int = Field(ge=1)
+    """vCPUs that a Ray pod asks for; below the machine's own, which system pods share."""
+    memory_gib: int = Field(ge=1)
+    """Memory that a Ray pod asks for, in GiB; below the machine's own for the same reason."""
+    num_gpus: int = Field(ge=0)
+    """GPUs of one machine."""
+    usd_per_h: float = Field(ge=0)
+    """Price of one machine, in US dollars per hour; from prefect.yaml, nobody looks it up."""
+
+
+class HyperPodSettings(Settings):
+    """Ray clusters on a SageMaker HyperPod cluster that is orchestrated by EKS."""
+
+    region: str
+    """AWS region."""
+    hyperpod_cluster: str
+    """Name of the HyperPod cluster."""
+    eks_cluster: str
+    """Name of the EKS cluster that orchestrates it."""
+    namespace: str
+    """Kubernetes namespace of all Ray resources."""
+    train_cluster: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
+    """Name of the RayCluster that trains."""
+    serve_name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
+    """Name of the RayService."""
+    head: NodeGroup
+    """Where the GCS, the dashboard and the job's driver run; its GPUs, if any, are not offered to Ray."""
+    workers: NodeGroup
+    """Where policy and engines run."""
+    train_image: str = Field(pattern=DIGEST)
+    """Training image, pinned by digest."""
+    train_ray_version: str
+    """Ray's version in the training image; KubeRay wants to be told."""
+    serve_image: str = Field(pattern=DIGEST)
+    """Ray Serve LLM image, pinned by digest: its tags move."""
+    serve_ray_version: str
+    """Ray's version in the serving image."""
+    serve_gpus: int = Field(default=1, ge=1)
+    """GPUs of the serving cluster's one worker."""
+    shared_claim: str
+    """PersistentVolumeClaim (ReadWriteMany) of the FSx for Lustre file system."""
+    shared_mount: str = "/shared"
+    """Where it is mounted, on head and workers alike."""
+    shared_size_gb: float = Field(gt=0)
+    """Its size, in GB (10^9 bytes)."""
+    shm_gib: int = Field(default=64, ge=1)
+    """/dev/shm of every pod, in GiB; Kubernetes gives 64 MiB, which NCCL and Ray's object store outgrow."""
+    service_account: str
+    """Kubernetes service account that the Pod Identity association is for."""
+    role_arn: str = Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")
+    """IAM role with access to the adapters' bucket."""
+    access_strategy: Literal["private", "public"] = "private"
+    """Who may submit jobs: the identity that created the RayCluster, or whoever may connect in the namespace."""
+
+
+class BaseModelFacts(Settings):
+    """Sizes of the model that is trained; the plan has no access to its files."""
+
+    num_params: int = Field(gt=0)
+    """Parameters."""
+    num_layers: int = Field(gt=0)
+    """Decoder layers of the language model."""
+    hidden_size: int = Field(gt=0)
+    kv_size: int = Field(gt=0)
+    """Output width of the key and the value projection."""
+    intermediate_size: int = Field(gt=0)
+
+
+class PlanSettings(Settings):
+    """What the plan reckons with. Durations are expectations: nobody has measured them on this cluster."""
+
+    python: str
+    """Interpreter of a training environment on this machine: it resolves SkyRL's configuration."""
+    output_dir: str
+    """Folder of plan.json, plan.md, SkyRL's configuration and the manifests."""
+    model: BaseModelFacts
+    expected_start_s: float = Field(gt=0)
+    """From the job's submission to its first rollout, in seconds."""
+    expected_step_s: float = Field(gt=0)
+    """One GRPO step, in seconds."""
+    expected_evaluation_s: float = Field(gt=0)
+    """One evaluation of the 64 mazes, in seconds."""
+    expected_serving_s: float = Field(gt=0)
+    """From the end of training to the verdict, in seconds."""
+    usd_per_gb_month_shared: float = Field(ge=0)
+    """Price of the shared file system, in US dollars per GB and month."""

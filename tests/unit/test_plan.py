@@ -1,0 +1,183 @@
+"""The plan of the AWS run: sizes and costs by hand, manifests against KubeRay's rules, refusals with their remedies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import tasks.plan
+from flows.plan import plan
+from flows.run import as_text, load_deployment
+from flows.settings import PlanFlowSettings
+from tasks.manifests import as_yaml, ray_cluster, ray_service, service_account
+from tasks.plan import skyrl_config
+from tasks.records import MazesRef
+from tasks.sizing import PlanRefused, checks, costs_usd, durations_h, lora_params, require, sizes
+
+MAZES = MazesRef(
+    eval_sha256="e" * 64, num_eval_mazes=64, ceiling=48, train_sha256="t" * 64, num_train_mazes=4096, train_ceiling=3000
+)
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> PlanFlowSettings:
+    return planned(monkeypatch)
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> PlanFlowSettings:
+    monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
+    return load_deployment("plan/hyperpod", changes)[1]["settings"]
+
+
+def test_sizes_are_those_that_pencil_and_paper_give(settings: PlanFlowSettings) -> None:
+    model = settings.plan.model
+    # Per layer: q and o 4096 to 4096, k and v 4096 to 1024, gate, up and down between 4096 and 12288.
+    assert lora_params(model, 32) == 36 * 32 * (2 * 8192 + 2 * 5120 + 3 * 16384) == 87_293_952
+    size = sizes(settings.run.train, model)
+    assert size.adapter_bytes == 4 * 87_293_952
+    assert size.checkpoint_bytes == 4 * 8_770_000_000 + 12 * 87_293_952
+    # 4096 mazes in steps of 30: an epoch ends at step 136, and SkyRL saves there too.
+    assert size.save_steps == (20, 40, 60, 80, 100, 120, 136, 140, 160)
+    assert size.kept_bytes == 4 * size.checkpoint_bytes + 9 * size.adapter_bytes + 2 * 8_770_000_000
+
+
+def test_keeping_every_checkpoint_counts_every_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = planned(monkeypatch, **{"run.train.max_checkpoints_to_keep": -1})
+    size = sizes(settings.run.train, settings.plan.model)
+    assert size.kept_bytes == 9 * (size.checkpoint_bytes + size.adapter_bytes) + 2 * 8_770_000_000
+
+
+def test_hours_and_costs_follow_from_expectations_and_prices(settings: PlanFlowSettings) -> None:
+    hours = durations_h(settings.run.train, settings.plan)
+    assert hours == {
+        "start": 0.25,
+        "steps": 160 * 240 / 3600,
+        "evaluations": 17 * 120 / 3600,
+        "publish, serve, prove, judge": 0.5,
+    }
+    costs = costs_usd(10.0, settings.hyperpod, settings.plan)
+    assert costs == pytest.approx(
+        {"workers": 10 * 3 * 10.36, "head": 55.3, "shared file system": 10 / 730 * 1200 * 0.145}
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hyperpod.shared_size_gb": 100}, "165 GB kept, 100 GB there; keep fewer checkpoints"),
+        ({"run.train.shared_dir": "/tmp/runs"}, "put train.shared_dir and train.model_path under /shared"),
+        (
+            {"hyperpod.workers": {"instance_type": "ml.g7e.12xlarge", "count": 2, "num_cpus": 44, "memory_gib": 16,
+                                  "num_gpus": 2, "usd_per_h": 1}},
+            r"2 x 2 GPUs, 6 wanted(.|\n)*33 GiB for the state dict on rank 0, 16 GiB in the pod",
+        ),
+    ],
+)  # fmt: skip
+def test_a_run_that_cannot_work_is_refused_with_every_reason(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], message: str
+) -> None:
+    settings = planned(monkeypatch, **changes)
+    found = checks(settings.run.train, settings.hyperpod, settings.plan, MAZES, skyrl="")
+    with pytest.raises(PlanRefused, match=message):
+        require(found)
+
+
+def test_what_skyrl_says_against_the_settings_is_handed_on(settings: PlanFlowSettings, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'SkyRL refuses these settings: 7 is odd' >&2\nexit 1\n")
+    python.chmod(0o755)
+    job = tasks.plan.TrainJob(run_name="r", train=settings.run.train, train_mazes_sha256="t")
+    said = skyrl_config(job, str(python))
+    assert said == ("", "SkyRL refuses these settings: 7 is odd")
+    with pytest.raises(PlanRefused, match="SkyRL takes the settings: SkyRL refuses these settings: 7 is odd"):
+        require(checks(settings.run.train, settings.hyperpod, settings.plan, MAZES, said[1]))
+
+
+def pods(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    return [spec["headGroupSpec"]["template"]["spec"], *(w["template"]["spec"] for w in spec["workerGroupSpecs"])]
+
+
+def cluster_specs(settings: PlanFlowSettings) -> list[dict[str, Any]]:
+    service = ray_service(settings.hyperpod, settings.run.serve.server, "r")
+    return [ray_cluster(settings.hyperpod, "r")["spec"], service["spec"]["rayClusterConfig"]]
+
+
+def test_ray_clusters_keep_the_rules_of_kuberay_and_hyperpod(settings: PlanFlowSettings) -> None:
+    for spec in cluster_specs(settings):
+        # Required by the CRD; texts, not numbers, in rayStartParams.
+        assert spec["headGroupSpec"]["rayStartParams"] == {"dashboard-host": "0.0.0.0", "num-gpus": "0"}
+        for group in spec["workerGroupSpecs"]:
+            assert group["replicas"] == group["minReplicas"] == group["maxReplicas"] >= 1
+            assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+        for pod in pods(spec):
+            (container,) = pod["containers"]
+            assert "@sha256:" in container["image"]
+            assert pod["serviceAccountName"] == "maze-ray"
+            mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+            assert mounts == {"shared": "/shared", "shm": "/dev/shm"}
+            assert {volume["name"] for volume in pod["volumes"]} == set(mounts)
+            assert container["resources"]["requests"] == container["resources"]["limits"]
+            assert pod["nodeSelector"]["sagemaker.amazonaws.com/node-health-status"] == "Schedulable"
+
+
+def test_only_workers_ask_for_gpus_and_tolerate_their_nodes(settings: PlanFlowSettings) -> None:
+    asked = [
+        [pod["containers"][0]["resources"]["limits"].get("nvidia.com/gpu") for pod in pods(spec)]
+        for spec in cluster_specs(settings)
+    ]
+    assert asked == [[None, "2"], [None, "1"]]
+    assert [["tolerations" in pod for pod in pods(spec)] for spec in cluster_specs(settings)] == [[False, True]] * 2
+
+
+def test_the_endpoint_operator_is_told_who_may_submit(settings: PlanFlowSettings) -> None:
+    assert ray_cluster(settings.hyperpod, "r")["metadata"]["annotations"] == {
+        "access.sagemaker.amazonaws.com/enabled": "true",
+        "access.sagemaker.amazonaws.com/access-strategy": "ray-access-strategy-private",
+    }
+
+
+def test_the_service_carries_the_application_and_never_doubles_its_gpus(settings: PlanFlowSettings) -> None:
+    service = ray_service(settings.hyperpod, settings.run.serve.server, "r")
+    application = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"][0]
+    assert application["import_path"] == "ray.serve.llm:build_openai_app"
+    (model,) = application["args"]["llm_configs"]
+    assert model["model_loading_config"]["model_id"] == "visgym-qwen3vl"
+    assert "accelerator_config" not in model
+    assert "accelerator_type" not in model
+    assert service["spec"]["upgradeStrategy"] == {"type": "None"}
+
+
+def test_manifests_read_as_they_were_written(settings: PlanFlowSettings) -> None:
+    service = ray_service(settings.hyperpod, settings.run.serve.server, "r")
+    text = as_yaml(service)
+    assert yaml.safe_load(text) == service
+    assert "serveConfigV2: |\n    http_options:" in text
+    assert service_account(settings.hyperpod)["metadata"] == {"name": "maze-ray", "namespace": "maze"}
+
+
+def test_an_image_by_tag_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Exception, match="serve_image"):
+        planned(monkeypatch, **{"hyperpod.serve_image": "public.ecr.aws/deep-learning-containers/ray:serve-llm-cuda"})
+
+
+def test_the_written_plan_is_what_the_flow_returns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tasks.plan, "skyrl_config", lambda job, python: ("trainer: {}\n", ""))
+    monkeypatch.setattr(tasks.plan, "create_markdown_artifact", lambda **artifact: None)
+    settings = planned(monkeypatch, **{"plan.output_dir": str(tmp_path)})
+    run = settings.run
+    made = tasks.plan.write_plan.fn(
+        settings.plan, settings.hyperpod, run.train, run.serve.server, run.tracking, "hyperpod", MAZES
+    )
+    assert json.loads((tmp_path / "plan.json").read_text()) == made
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "plan.json", "plan.md", "skyrl.yaml", "service-account.yaml", "ray-cluster.yaml", "ray-service.yaml"
+    }  # fmt: skip
+    assert made["expected_gpu_h"] == pytest.approx(6 * made["expected_h"]["total"], abs=0.1)
+    text = as_text(made)
+    assert "At most 48 of the 64 evaluation mazes" in text
+    assert "RayCluster maze/skyrl-visgym: 1 x ml.r5d.16xlarge, 3 x ml.g7e.12xlarge (6 GPUs)" in text
+    assert plan.name == "plan"
