@@ -1,9 +1,9 @@
 """One side of the comparison, as a Ray job: ``python -m bench.side ours|stock '<TrainJob as JSON>'``.
 
 ``stock`` is SkyRL's own VLM generator and policy worker on vLLM's own CPU worker and executor; trainer, model, mazes,
-seeds and batch are the same. Rollouts are timed first, of 64 mazes that this engine has not seen, with greedy replies, so that
-both sides play the same turns: 15 turns, 5 turns, and 15 turns of the base model. Then come real GRPO steps, which
-report their own times. Numbers leave as Metrics events.
+seeds and batch are the same. Rollouts are timed first, of 64 mazes that this engine has not seen, with greedy replies:
+15 turns, 5 turns, and 15 turns of the base model. Then come real GRPO steps, which report their own times. Numbers
+leave as Metrics events.
 """
 
 from __future__ import annotations

@@ -142,8 +142,9 @@ class MazeGenerator(SkyRLVLMGymGenerator):
         try:
             return await self._play(session_id, env, prompt, max_input_length, sampling, cache_salt)
         finally:
+            # SkyRL's client would tell the router that the session ended; its policy (consistent hash) keeps none and
+            # answers 404, one log line an episode.
             self._engine.forget(session_id)
-            await self.inference_engine_client.finish_session(session_id)  # type: ignore[attr-defined]
 
     async def _play(
         self,

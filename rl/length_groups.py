@@ -1,9 +1,9 @@
 """Training passes without padding: sequences of like length share a micro-batch, and its empty columns are cut off.
 
-SkyRL pads a whole step's sequences to the longest one and takes micro-batches in the order of the mazes. Episodes differ
-in length by a factor of four, attention costs the square of it. Here each worker sorts its own rows, cuts the columns
-that are padding in every row of a micro-batch before the model sees them, and hands results back in the order and shape
-that SkyRL expects. Sums over a mini-batch do not depend on its order, so the update is the same (tested).
+SkyRL pads a whole step's sequences to the longest one and takes micro-batches in the order of the mazes. Episodes
+differ in length by a factor of four, and attention costs the square of it. Here each worker sorts its own rows, cuts
+the columns that are padding in every row of a micro-batch before the model sees them, and hands results back in the
+order and shape that SkyRL expects. Sums over a mini-batch do not depend on its order, so the update is the same (tested).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import torch
 from torch.nn.functional import pad
 
 
-def by_length(attention_mask_BT: torch.Tensor) -> torch.Tensor:
-    """Row numbers from the longest sequence to the shortest: the pass that needs most memory comes first. [B]."""
-    return attention_mask_BT.sum(dim=1).argsort(descending=True, stable=True)
+def by_length(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Rows [B] of a mask [B, T], the longest sequence first: the pass that needs most memory comes first."""
+    return attention_mask.sum(dim=1).argsort(descending=True, stable=True)
 
 
 def rows_of(batch: Any, order: torch.Tensor) -> Any:

@@ -1,6 +1,6 @@
 """What SkyRL makes of a run's settings, without starting anything: ``python -m rl.resolve '<TrainJob as JSON>'``.
 
-Prints SkyRL's whole configuration as YAML after its own checks; what it refuses goes to stderr, and the exit status is 1.
+Prints SkyRL's whole configuration as YAML after its own checks; what it refuses goes to stderr, with exit status 1.
 """
 
 from __future__ import annotations

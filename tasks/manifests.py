@@ -58,7 +58,7 @@ def service_account(settings: HyperPodSettings) -> Manifest:
         kind="ServiceAccount",
         metadata=V1ObjectMeta(name=settings.service_account, namespace=settings.namespace),
     )
-    return ApiClient().sanitize_for_serialization(account)
+    return _document(account)
 
 
 def ray_cluster(settings: HyperPodSettings, run_name: str) -> Manifest:
@@ -103,6 +103,11 @@ def ray_service(settings: HyperPodSettings, server: ServerSettings, run_name: st
             ),
         },
     }
+
+
+def _document(typed: Any) -> Manifest:
+    plain: Any = ApiClient().sanitize_for_serialization(typed)
+    return plain
 
 
 def _train_env() -> dict[str, str]:
@@ -161,9 +166,7 @@ def _pod(settings: HyperPodSettings, name: str, image: str, node: NodeGroup, env
                 name="shared",
                 persistent_volume_claim=V1PersistentVolumeClaimVolumeSource(claim_name=settings.shared_claim),
             ),
-            V1Volume(
-                name="shm", empty_dir=V1EmptyDirVolumeSource(medium="Memory", size_limit=f"{settings.shm_gib}Gi")
-            ),
+            V1Volume(name="shm", empty_dir=V1EmptyDirVolumeSource(medium="Memory", size_limit=f"{settings.shm_gib}Gi")),
         ],
     )
-    return ApiClient().sanitize_for_serialization(V1PodTemplateSpec(spec=spec))
+    return _document(V1PodTemplateSpec(spec=spec))

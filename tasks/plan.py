@@ -135,9 +135,7 @@ def as_markdown(made: Mapping[str, Any]) -> str:
         return "\n".join([f"| {head[0]} | {head[1]} |", "|---|---:|", *lines])
 
     marks = {True: "ok", False: "**FAILS**"}
-    stages_part = "\n".join(
-        f"- **{entry['stage']}**: " + "; ".join(entry["creates"]) for entry in made["stages"]
-    )
+    stages_part = "\n".join(f"- **{entry['stage']}**: " + "; ".join(entry["creates"]) for entry in made["stages"])
     checks_part = "\n".join(
         f"- {marks[check['holds']]} - {check['name']}: {check['found']}"
         + ("" if check["holds"] else f"; {check['remedy']}")

@@ -55,7 +55,7 @@ def test_the_rows_here_are_padded_as_skyrl_pads_them() -> None:
     from skyrl.train.dataset.preprocess import convert_prompts_responses_to_batch_tensors
 
     prompts, responses = ([[7] * row[part] for row in LENGTHS] for part in (0, 1))
-    floats = [[0.0] * response for _, response in LENGTHS]
+    floats: Any = [[0.0] * response for _, response in LENGTHS]
     masks = [[1] * response for _, response in LENGTHS]
     _, mask, is_response, *_ = convert_prompts_responses_to_batch_tensors(0, prompts, responses, floats, masks)
     ours, ours_response = text_batch()[1:]

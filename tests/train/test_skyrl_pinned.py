@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from dataclasses import is_dataclass
 from importlib.metadata import version
@@ -113,3 +114,15 @@ def test_skyrls_worker_has_the_methods_whose_rows_are_sorted() -> None:
     names = list(inspect.signature(HFModelWrapper.forward).parameters)
     assert names[1:4] == ["sequences", "num_actions", "attention_mask"]
     assert "return_output" in names
+
+
+def test_skyrls_client_keeps_the_end_of_turn_in_a_reply_s_text() -> None:
+    """Where this changes, stock conversations no longer close a turn twice, and bench and README say too much."""
+    from skyrl.backends.skyrl_train.inference_servers.remote_inference_client import RemoteInferenceClient
+
+    from rl.base_model.build import build_processor
+
+    tokenizer = build_processor().tokenizer
+    client = RemoteInferenceClient("http://nobody", ["http://nobody"], data_parallel_size=1, tokenizer=tokenizer)
+    ids = tokenizer.encode("('move', 1)<|im_end|>", add_special_tokens=False)
+    assert asyncio.run(client.detokenize([ids])) == ["('move', 1)<|im_end|>"]
