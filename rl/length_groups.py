@@ -3,7 +3,7 @@
 SkyRL pads a whole step's sequences to the longest one and takes micro-batches in the order of the mazes. Episodes
 differ in length by a factor of four, and attention costs the square of it. Here each worker sorts its own rows, cuts
 the columns that are padding in every row of a micro-batch before the model sees them, and hands results back in the
-order and shape that SkyRL expects. Sums over a mini-batch do not depend on its order, so the update is the same (tested).
+order and shape that SkyRL expects. Sums over a mini-batch do not depend on its order: the update is the same (tested).
 """
 
 from __future__ import annotations
