@@ -78,6 +78,22 @@ class PlanFlowSettings(Settings):
     plan: PlanSettings
 
 
+class ClusterUpSettings(Settings):
+    """Everything the cluster-up flow needs."""
+
+    hyperpod: HyperPodSettings
+    run_name: str = Field(default="by-hand", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
+    """Label of what is created."""
+
+
+class ClusterDownSettings(Settings):
+    """Everything the cluster-down flow needs."""
+
+    hyperpod: HyperPodSettings
+    dry_run: bool = True
+    """Only say what would be deleted."""
+
+
 class BaseModelFlowSettings(Settings):
     """Everything the base-model flow needs."""
 

@@ -37,6 +37,12 @@ class HyperPodSettings(Settings):
     """Name of the HyperPod cluster."""
     eks_cluster: str
     """Name of the EKS cluster that orchestrates it."""
+    kubeconfig: str
+    """File with the way to the EKS cluster, of this pipeline's own: a shared one's current context may change."""
+    ready_timeout_s: float = Field(default=3600.0, gt=0)
+    """How long a cluster may take to come up or to go, in seconds."""
+    poll_s: float = Field(default=15.0, gt=0)
+    """Pause between two looks, in seconds."""
     namespace: str
     """Kubernetes namespace of all Ray resources."""
     train_cluster: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")

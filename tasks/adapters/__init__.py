@@ -22,6 +22,18 @@ class ClusterUnreachable(StageError):
     """The Ray Jobs API did not answer."""
 
 
+class SubmissionRefused(StageError):
+    """The cluster does not take jobs from this identity."""
+
+
+class KubernetesUnreachable(StageError):
+    """The Kubernetes API did not answer, or there is no way to it."""
+
+
+class KubernetesRefused(StageError):
+    """The Kubernetes API answered with a refusal."""
+
+
 class TrainingJobFailed(StageError):
     """The Ray job ended in another state than SUCCEEDED."""
 

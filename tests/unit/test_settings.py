@@ -64,7 +64,8 @@ def test_prefect_s_server_takes_every_deployment_as_it_is_filled_in(name: str) -
     schema = parameter_schema(flow).model_dump_for_openapi()
     validate(filled, schema, raise_on_error=True)
     wrong = copy.deepcopy(filled)
-    wrong["settings"].get("run", wrong["settings"])["tracking"]["tracking_uri"] = 1
+    stage, key = ("tracking", "tracking_uri") if "tracking" in wrong["settings"] else ("hyperpod", "region")
+    wrong["settings"][stage][key] = 1
     with pytest.raises(ValidationError, match="is not of type 'string'"):
         validate(wrong, schema, raise_on_error=True)
 

@@ -1,0 +1,139 @@
+"""A Kubernetes API on loopback, as far as the pipeline speaks it: custom objects, service accounts, pods.
+
+A created RayCluster becomes ready step by step, one step each time it is looked at, as a script says; deletion takes
+one more look. Every change that clients ask for is recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import yaml
+
+COLLECTION = re.compile(r"^/(?:api/v1|apis/ray\.io/v1)/namespaces/([^/]+)/([^/]+)$")
+ITEM = re.compile(r"^/(?:api/v1|apis/ray\.io/v1)/namespaces/([^/]+)/([^/]+)/([^/]+)$")
+
+
+class FakeKubernetes:
+    """State and script of one API server."""
+
+    def __init__(self) -> None:
+        self.things: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self.changes: list[str] = []
+        self.pods: list[dict[str, Any]] = []
+        self.script: list[dict[str, Any]] = []
+        """Status of a RayCluster at each look after its creation; the last one stays."""
+        self.refusal: tuple[int, str] | None = None
+        self.operator_runs = True
+        self._leaving: set[tuple[str, str, str]] = set()
+
+    def get(self, key: tuple[str, str, str]) -> dict[str, Any] | None:
+        thing = self.things.get(key)
+        if thing is None:
+            return None
+        if key in self._leaving and self.operator_runs:
+            self._leaving.discard(key)
+            # Seen once more, then it is gone.
+            return self.things.pop(key)
+        if key[1] == "rayclusters" and self.script:
+            thing["status"] = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        return thing
+
+    def create(self, namespace: str, plural: str, body: dict[str, Any]) -> dict[str, Any]:
+        name = body["metadata"]["name"]
+        self.changes.append(f"create {plural} {namespace}/{name}")
+        body["metadata"]["generation"] = 1
+        self.things[(namespace, plural, name)] = body
+        return body
+
+    def patch(self, key: tuple[str, str, str], body: dict[str, Any]) -> dict[str, Any]:
+        self.changes.append(f"patch {key[1]} {key[0]}/{key[2]}")
+        generation = self.things[key]["metadata"].get("generation", 1) + 1
+        self.things[key] = {**body, "metadata": {**body["metadata"], "generation": generation}}
+        return self.things[key]
+
+    def delete(self, key: tuple[str, str, str], policy: str | None) -> dict[str, Any]:
+        self.changes.append(f"delete {key[1]} {key[0]}/{key[2]}" + (f" {policy}" if policy else ""))
+        if key[1] == "serviceaccounts":
+            return self.things.pop(key)
+        self._leaving.add(key)
+        return self.things[key]
+
+
+def _handler(fake: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            """Silent."""
+
+        def _answer(self, status: int, body: dict[str, Any]) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def _body(self) -> dict[str, Any]:
+            return json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+
+        def _serve(self) -> None:
+            parts = urlsplit(self.path)
+            body, query = self._body(), parse_qs(parts.query)
+            if fake.refusal:
+                status, message = fake.refusal
+                return self._answer(status, {"kind": "Status", "message": message})
+            if match := COLLECTION.match(parts.path):
+                namespace, plural = match.groups()
+                if self.command == "POST":
+                    return self._answer(201, fake.create(namespace, plural, body))
+                return self._answer(200, {"kind": "PodList", "items": fake.pods})
+            match = ITEM.match(parts.path)
+            assert match, parts.path
+            namespace, plural, name = match.groups()
+            key = (namespace, plural, name)
+            if self.command == "GET":
+                found = fake.get(key)
+                missing = {"kind": "Status", "message": "not found"}
+                return self._answer(200, found) if found else self._answer(404, missing)
+            if self.command == "PATCH":
+                return self._answer(200, fake.patch(key, body))
+            return self._answer(
+                200, fake.delete(key, body.get("propagationPolicy") or (query.get("propagationPolicy") or [None])[0])
+            )
+
+        do_GET = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815 - http.server's names
+
+    return Handler
+
+
+@contextmanager
+def kubernetes_api(folder: Path) -> Iterator[tuple[FakeKubernetes, str]]:
+    """The server and a kubeconfig that leads to it."""
+    fake = FakeKubernetes()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(fake))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "maze",
+        "contexts": [{"name": "maze", "context": {"cluster": "maze", "user": "me"}}],
+        "clusters": [{"name": "maze", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+        "users": [{"name": "me", "user": {"token": "t"}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    try:
+        yield fake, str(path)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,190 @@
+"""The Kubernetes adapter and the cluster flows against an API on loopback: create, wait, find again, delete twice."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.run import load_deployment
+from tasks.adapters import ClusterNotReady, KubernetesRefused, KubernetesUnreachable
+from tasks.adapters.kuberay import KubeRay, cluster_shortfall, wait_for_cluster, wait_until_gone
+from tasks.hyperpod import bring_up, leftovers, take_down
+from tasks.hyperpod_settings import HyperPodSettings
+from tasks.manifests import ray_cluster, ray_service, service_account
+from tests.unit.kube_api import FakeKubernetes, kubernetes_api
+
+Api = tuple[FakeKubernetes, KubeRay, HyperPodSettings]
+
+
+def condition(kind: str, status: str = "True", **more: str) -> dict[str, str]:
+    return {"type": kind, "status": status, **more}
+
+
+READY = {
+    "observedGeneration": 1,
+    "availableWorkerReplicas": 3,
+    "conditions": [condition("HeadPodReady"), condition("RayClusterProvisioned")],
+}
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
+    settings = load_deployment("plan/hyperpod", {})[1]["settings"].hyperpod
+    with kubernetes_api(tmp_path) as (fake, kubeconfig):
+        settings = settings.model_copy(update={"kubeconfig": kubeconfig, "poll_s": 0.01})
+        yield fake, KubeRay(kubeconfig), settings
+
+
+def test_applying_twice_creates_once_and_a_change_is_a_patch(api: Api) -> None:
+    fake, kube, settings = api
+    manifest = ray_cluster(settings, "r")
+    before = copy.deepcopy(manifest)
+    assert [kube.apply(manifest), kube.apply(manifest)] == ["created", "unchanged"]
+    assert manifest == before
+    assert kube.apply(ray_cluster(settings, "another-run")) == "changed"
+    assert fake.changes == ["create rayclusters maze/skyrl-visgym", "patch rayclusters maze/skyrl-visgym"]
+
+
+def test_a_service_account_is_found_again_too(api: Api) -> None:
+    fake, kube, settings = api
+    account = service_account(settings)
+    assert [kube.apply(account), kube.apply(account)] == ["created", "unchanged"]
+    assert kube.delete("ServiceAccount", "maze", "maze-ray")
+    assert not kube.delete("ServiceAccount", "maze", "maze-ray")
+    assert fake.changes == ["create serviceaccounts maze/maze-ray", "delete serviceaccounts maze/maze-ray"]
+
+
+@pytest.mark.parametrize(
+    ("status", "lacks"),
+    [
+        ({}, "the operator has not taken it up yet"),
+        ({"observedGeneration": 1}, "HeadPodReady is Unknown"),
+        (
+            {"observedGeneration": 1, "conditions": [condition("HeadPodReady", "False", message="no node fits")]},
+            "HeadPodReady is False: no node fits",
+        ),
+        (
+            {"observedGeneration": 1, "conditions": [condition("ReplicaFailure", reason="Failed", message="quota")]},
+            "pods cannot be made: Failed: quota",
+        ),
+        ({**READY, "availableWorkerReplicas": 2}, "2 of 3 workers are there"),
+        (READY, ""),
+    ],
+)  # fmt: skip
+def test_a_cluster_is_ready_when_its_conditions_say_so(status: dict[str, Any], lacks: str) -> None:
+    cluster = {"metadata": {"generation": 1}, "status": status}
+    found = cluster_shortfall(cluster, 3)
+    assert found.startswith(lacks)
+    assert bool(found) == bool(lacks)
+
+
+def test_waiting_says_each_state_once_and_ends_when_all_is_there(api: Api) -> None:
+    fake, kube, settings = api
+    kube.apply(ray_cluster(settings, "r"))
+    fake.script = [{}, {}, {**READY, "availableWorkerReplicas": 1}, READY]
+    said: list[str] = []
+    slept: list[float] = []
+    wait_for_cluster(kube, "maze", "skyrl-visgym", 3, 60, 5.0, said.append, sleep=slept.append, clock=lambda: 0.0)
+    assert [line.partition(": ")[2] for line in said] == [
+        "the operator has not taken it up yet; does it run?",
+        "1 of 3 workers are there",
+    ]
+    assert slept == [5.0, 5.0, 5.0]
+
+
+def test_running_out_of_time_gives_the_pods_own_words(api: Api) -> None:
+    fake, kube, settings = api
+    kube.apply(ray_cluster(settings, "r"))
+    fake.script = [{**READY, "availableWorkerReplicas": 0}]
+    waiting = {"reason": "ImagePullBackOff", "message": "manifest unknown"}
+    container = {"name": "ray-worker", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+    scheduling = condition("PodScheduled", "False", reason="Unschedulable", message="0/4 nodes: too few GPUs")
+    fake.pods = [
+        {"metadata": {"name": "w-1"}, "status": {"containerStatuses": [{**container, "state": {"waiting": waiting}}]}},
+        {"metadata": {"name": "w-2"}, "status": {"conditions": [scheduling]}},
+    ]
+    times = iter([0.0, 10.0, 700.0])
+    wanted = (
+        r"not ready after 600 s: 0 of 3 workers are there; pod w-1: ImagePullBackOff: manifest unknown; "
+        r"pod w-2: Unschedulable: 0/4 nodes: too few GPUs"
+    )
+    with pytest.raises(ClusterNotReady, match=wanted):
+        wait_for_cluster(
+            kube, "maze", "skyrl-visgym", 3, 600, 5.0, lambda text: None, lambda s: None, clock=lambda: next(times)
+        )
+
+
+def test_a_cluster_that_vanishes_was_taken_away(api: Api) -> None:
+    fake, kube, settings = api
+    kube.apply(ray_cluster(settings, "r"))
+    fake.script = [{}]
+    with pytest.raises(ClusterNotReady, match="vanished: pre-empted or deleted"):
+        wait_for_cluster(
+            kube, "maze", "skyrl-visgym", 3, 60, 1.0, print, sleep=lambda s: fake.things.clear(), clock=lambda: 0
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "remedy"), [(403, "EKS access entry"), (401, "log in again"), (422, "does not fit the CRD")]
+)
+def test_a_refusal_says_what_to_do(api: Api, status: int, remedy: str) -> None:
+    fake, kube, settings = api
+    fake.refusal = (status, "because")
+    with pytest.raises(KubernetesRefused, match=f"answered {status} .*because; .*{remedy}"):
+        kube.apply(ray_cluster(settings, "r"))
+
+
+def test_no_kubeconfig_and_no_server_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(KubernetesUnreachable, match=r"aws eks update-kubeconfig --kubeconfig"):
+        KubeRay(str(tmp_path / "none"))
+    with kubernetes_api(tmp_path) as (_, kubeconfig):
+        kube = KubeRay(kubeconfig, timeout_s=1.0)
+    with pytest.raises(KubernetesUnreachable, match="does not answer"):
+        kube.look("RayCluster", "maze", "c")
+
+
+def test_bringing_up_makes_the_account_first_and_a_second_time_changes_nothing(api: Api) -> None:
+    fake, kube, settings = api
+    fake.script = [{}, READY]
+    said: list[str] = []
+    bring_up(kube, settings, "r", said.append)
+    bring_up(kube, settings, "r", said.append)
+    assert fake.changes == ["create serviceaccounts maze/maze-ray", "create rayclusters maze/skyrl-visgym"]
+    assert said[-1] == "RayCluster maze/skyrl-visgym is ready: 3 workers, 6 GPUs"
+
+
+def test_taking_down_ends_serving_before_training_and_twice_is_harmless(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake, kube, settings = api
+    monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
+    server = load_deployment("plan/hyperpod", {})[1]["settings"].run.serve.server
+    kube.apply(ray_cluster(settings, "r"))
+    kube.apply(ray_service(settings, server, "r"))
+    fake.changes.clear()
+    assert leftovers(kube, settings) == {"RayService maze/visgym-llm": 15.89, "RayCluster maze/skyrl-visgym": 36.61}
+    assert take_down(kube, settings, dry_run=True, say=lambda text: None) == leftovers(kube, settings)
+    assert fake.changes == []
+    assert take_down(kube, settings, dry_run=False, say=lambda text: None) == {}
+    assert take_down(kube, settings, dry_run=False, say=lambda text: None) == {}
+    assert fake.changes == [
+        "delete rayservices maze/visgym-llm Foreground",
+        "delete rayclusters maze/skyrl-visgym Foreground",
+    ]
+
+
+def test_a_deletion_that_never_ends_is_an_error_that_names_the_operator(api: Api) -> None:
+    fake, kube, settings = api
+    kube.apply(ray_cluster(settings, "r"))
+    fake.operator_runs = False
+    kube.delete("RayCluster", "maze", "skyrl-visgym")
+    times = iter([0.0, 10.0, 700.0])
+    with pytest.raises(ClusterNotReady, match="still there 600 s after its deletion; the KubeRay operator must run"):
+        wait_until_gone(
+            kube, "RayCluster", "maze", "skyrl-visgym", 600, 1.0, sleep=lambda s: None, clock=lambda: next(times)
+        )
