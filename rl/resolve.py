@@ -6,6 +6,7 @@ Prints SkyRL's whole configuration as YAML after its own checks; what it refuses
 from __future__ import annotations
 
 import sys
+from contextlib import redirect_stdout
 
 from rl.settings import TrainJob
 from rl.skyrl_config import RunDirs, skyrl_overrides
@@ -24,7 +25,10 @@ def resolved_yaml(job: TrainJob) -> str:
 
 def main(argv: list[str]) -> None:
     try:
-        print(resolved_yaml(TrainJob.model_validate_json(argv[1])))
+        # What SkyRL and vLLM say while they are imported is not YAML.
+        with redirect_stdout(sys.stderr):
+            text = resolved_yaml(TrainJob.model_validate_json(argv[1]))
+        print(text)
     except (AssertionError, ValueError, NotImplementedError) as error:
         sys.exit(f"SkyRL refuses these settings: {error}")
 
