@@ -12,7 +12,8 @@ from prefect import flow
 from flows.settings import PlanFlowSettings
 from tasks.data import prepare_data
 from tasks.plan import write_plan
-from tasks.sizing import Check, require
+from tasks.records import Check
+from tasks.sizing import require
 
 
 @flow(name="plan")

@@ -1,7 +1,7 @@
 """The retrain flow: one page, read from top to bottom.
 
-    prepare data -> ensure cluster -> train (Ray job: GRPO, evaluations, exports) -> pick best
-        MazesRef      ClusterRef        TrainedRun                                   BestStep
+    prepare data -> ensure cluster -> check readiness -> train (Ray job: GRPO, evaluations, exports) -> pick best
+        MazesRef      ClusterRef                           TrainedRun                                  BestStep
     -> publish to S3 -> ensure endpoint -> evaluate through it -> prove -> judge -> promote -> report
        PublishedAdapter  ServedEndpoint     EvalReport           Certificate Verdict ChampionChange
 
@@ -28,6 +28,7 @@ from tasks.evaluate import evaluate_endpoint
 from tasks.promote import current_champion, judge_adapter, promote_adapter
 from tasks.prove import probe_training_side, prove_adapter, require_proof
 from tasks.publish import publish_adapter
+from tasks.readiness import check_readiness
 from tasks.records import BestStep, ClusterRef, ServedRun, TrackedRun
 from tasks.report import write_report
 from tasks.rollout import ensure_endpoint
@@ -46,6 +47,7 @@ def retrain(settings: RetrainSettings) -> dict[str, Any]:
     mazes = timed(prepare_data)(settings.train.data)
     cluster = timed(ensure_cluster)(settings.cluster)
     with tracked_run(settings.tracking, run_name, settings.model_dump(mode="json")) as tracked:
+        timed(check_readiness)(settings.readiness, settings.serve, settings.tracking, run_name, cluster, tracked)
         run = timed(run_training)(settings.train, settings.job, settings.tracking, run_name, mazes, cluster, tracked)
         best = timed(pick_best)(run)
         served = serve_and_judge(settings, run_name, cluster, best, tracked, timed)

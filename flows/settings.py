@@ -13,6 +13,7 @@ from tasks.settings import (
     JobSettings,
     PlaySettings,
     ProofSettings,
+    ReadinessSettings,
     ReportSettings,
     ServeSettings,
     TrackingSettings,
@@ -25,6 +26,7 @@ class RetrainSettings(Settings):
     run_name: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9-]{0,62})?$")
     """Names the run everywhere; empty takes the profile and the start time. An old name goes on with that run."""
     cluster: ClusterSettings
+    readiness: ReadinessSettings = ReadinessSettings()
     job: JobSettings
     train: TrainSettings
     tracking: TrackingSettings

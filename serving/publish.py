@@ -163,6 +163,25 @@ class AdapterStore:
             raise
 
 
+def try_store(s3: Any, adapters_uri: str, name: str) -> str:
+    """Write, read back and delete a small object beside the adapters, where no server looks; returns its URI.
+
+    Raises UploadFailed with what the object store said.
+    """
+    bucket, _, folder = adapters_uri.removeprefix("s3://").partition("/")
+    key, body = f"{folder}.probe-{name}", name.encode()
+    uri = f"s3://{bucket}/{key}"
+    try:
+        s3.put_object(Bucket=bucket, Key=key, Body=body)
+        read = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        s3.delete_object(Bucket=bucket, Key=key)
+    except (BotoCoreError, ClientError) as error:
+        raise UploadFailed(f"{uri}: {error}") from error
+    if read != body:
+        raise UploadFailed(f"{uri}: {len(body)} bytes were written and {len(read)} other ones read")
+    return uri
+
+
 def main(argv: list[str]) -> None:
     job = PublishJob.model_validate_json(argv[1])
     try:

@@ -15,9 +15,9 @@ from rl.settings import TrainJob, TrainSettings
 from serving.settings import ServerSettings
 from tasks.hyperpod_settings import HyperPodSettings, PlanSettings
 from tasks.manifests import Manifest, as_yaml, ray_cluster, ray_service, service_account
-from tasks.records import MazesRef
+from tasks.records import Check, MazesRef
 from tasks.settings import TrackingSettings
-from tasks.sizing import Check, checks, costs_usd, durations_h, sizes
+from tasks.sizing import checks, costs_usd, durations_h, sizes
 
 
 @task

@@ -15,6 +15,16 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Check(Record):
+    """One thing that the run relies on."""
+
+    name: str
+    holds: bool
+    found: str
+    remedy: str = ""
+    """What to do where it does not hold."""
+
+
 class MazesRef(Record):
     """The mazes of one run."""
 

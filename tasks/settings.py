@@ -26,6 +26,13 @@ class ClusterSettings(Settings):
     """Pause between two looks, in seconds."""
 
 
+class ReadinessSettings(Settings):
+    """The checks before a job is submitted."""
+
+    timeout_s: float = Field(default=60.0, gt=0)
+    """Time for one check, in seconds."""
+
+
 class JobSettings(Settings):
     """How a Ray job is submitted and followed."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rl.settings import TrainSettings
 from tasks.adapters import StageError
 from tasks.hyperpod_settings import BaseModelFacts, HyperPodSettings, PlanSettings
-from tasks.records import MazesRef, Record
+from tasks.records import Check, MazesRef
 
 HOURS_PER_MONTH = 730
 BYTES_PER_WEIGHT = 4
@@ -21,15 +21,6 @@ BYTES_PER_TRAINED = 12
 
 class PlanRefused(StageError):
     """The run could not work as it is set up; every reason is listed."""
-
-
-class Check(Record):
-    """One thing that the run relies on."""
-
-    name: str
-    holds: bool
-    found: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from tasks.adapters import ClusterUnreachable, JobState, SubmissionRefused
 
 RETRY_PAUSES_S = (1.0, 5.0, 15.0, 30.0)
 """Between tries of a request that met a server error or no server."""
+UNFINISHED = ("PENDING", "RUNNING")
 _STATUS = re.compile(r"status code (\d{3})")
 
 
@@ -38,6 +39,11 @@ class RayJobs:
 
     def submission_ids(self) -> list[str]:
         return [job.submission_id for job in self._ask(lambda client: client.list_jobs()) if job.submission_id]
+
+    def unfinished(self) -> list[str]:
+        """Jobs that wait or run."""
+        jobs = self._ask(lambda client: client.list_jobs())
+        return [job.submission_id for job in jobs if job.submission_id and str(job.status.value) in UNFINISHED]
 
     def submit(self, submission_id: str, entrypoint: str, env_vars: dict[str, str]) -> None:
         def request(client: JobSubmissionClient) -> None:

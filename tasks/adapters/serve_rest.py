@@ -40,6 +40,10 @@ class ServeRest:
         self._wait(wanted["name"], found, timeout_s, poll_s)
         return True
 
+    def applications(self) -> dict[str, str]:
+        """Name -> status of what is deployed."""
+        return {name: found["status"] for name, found in self._all().items()}
+
     def remove(self) -> None:
         """Remove all applications; the proxy stays."""
         self._put({"applications": []})
@@ -66,6 +70,9 @@ class ServeRest:
             self._sleep(poll_s)
 
     def _application(self, name: str) -> dict[str, Any] | None:
+        return self._all().get(name)
+
+    def _all(self) -> dict[str, dict[str, Any]]:
         try:
             response = requests.get(self._url, timeout=30)
             response.raise_for_status()
@@ -74,7 +81,7 @@ class ServeRest:
                 f"{self._url} does not answer ({error}); start the serving cluster (locally: make up) or correct "
                 "serve.dashboard"
             ) from error
-        return response.json().get("applications", {}).get(name)
+        return response.json().get("applications", {})
 
     def _put(self, document: dict[str, Any]) -> None:
         response = requests.put(self._url, json=document, timeout=60)

@@ -1,0 +1,88 @@
+"""Readiness: every check runs, each failure is named with its remedy, and a hanging one holds up nothing."""
+
+from __future__ import annotations
+
+import io
+import threading
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from serving.publish import UploadFailed, try_store
+from tasks.adapters import ClusterNotReady
+from tasks.readiness import Probe, Unready, others, require_ready, run_probes
+
+
+def test_all_checks_run_and_all_failures_are_told_at_once() -> None:
+    def denied() -> str:
+        raise PermissionError("AccessDenied")
+
+    hangs = threading.Event()
+    found = run_probes(
+        [
+            Probe("store", denied, "check the credentials"),
+            Probe("ray", lambda: "6 GPUs", "start it"),
+            Probe("serving", lambda: str(hangs.wait(30)), "start the serving cluster"),
+        ],
+        timeout_s=0.2,
+    )
+    hangs.set()
+    assert [(check.name, check.holds) for check in found] == [("store", False), ("ray", True), ("serving", False)]
+    wanted = (
+        r"- store: PermissionError: AccessDenied; check the credentials\n"
+        r"- serving: no answer within 0.2 s; start the serving cluster"
+    )
+    with pytest.raises(ClusterNotReady, match=wanted):
+        require_ready(found)
+    require_ready(found[1:2])
+
+
+def test_jobs_of_other_runs_are_in_the_way_and_this_runs_own_are_not() -> None:
+    assert others(["run-a-train-1"], "run-a") == "none"
+    with pytest.raises(Unready, match="unfinished jobs: run-b-train-2"):
+        others(["run-a-train-1", "run-b-train-2"], "run-a")
+
+
+class Store:
+    """Records what is asked; ``refuses`` one verb, or ``forgets`` what it was given."""
+
+    def __init__(self, refuses: str = "", forgets: bool = False) -> None:
+        self.refuses, self.forgets = refuses, forgets
+        self.calls: list[str] = []
+        self.objects: dict[str, bytes] = {}
+
+    def _hear(self, verb: str) -> None:
+        self.calls.append(verb)
+        if verb == self.refuses:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, verb)
+
+    def put_object(self, **sent: Any) -> None:
+        self._hear("put")
+        self.objects[sent["Key"]] = b"" if self.forgets else sent["Body"]
+
+    def get_object(self, **sent: Any) -> dict[str, Any]:
+        self._hear("get")
+        return {"Body": io.BytesIO(self.objects[sent["Key"]])}
+
+    def delete_object(self, **sent: Any) -> None:
+        self._hear("delete")
+        del self.objects[sent["Key"]]
+
+
+def test_the_store_is_tried_beside_the_adapters_and_left_as_it_was() -> None:
+    store = Store()
+    assert try_store(store, "s3://models/adapters/tiny", "r") == "s3://models/adapters/tiny.probe-r"
+    assert store.calls == ["put", "get", "delete"]
+    assert store.objects == {}
+
+
+@pytest.mark.parametrize("verb", ["put", "get", "delete"])
+def test_a_store_that_refuses_one_of_the_three_is_named_with_its_words(verb: str) -> None:
+    with pytest.raises(UploadFailed, match=r"s3://models/a.probe-r: .*AccessDenied"):
+        try_store(Store(refuses=verb), "s3://models/a", "r")
+
+
+def test_a_store_that_gives_back_something_else_is_found_out() -> None:
+    with pytest.raises(UploadFailed, match="1 bytes were written and 0 other ones read"):
+        try_store(Store(forgets=True), "s3://models/a", "r")
