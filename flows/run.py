@@ -15,7 +15,6 @@ import yaml
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.utilities.templating import apply_values
 
-from tasks.plan import as_markdown as plan_as_markdown
 from tasks.report import as_markdown, curl_lines
 
 PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
@@ -79,6 +78,9 @@ def as_text(result: Any) -> str:
     if isinstance(result, dict) and "served" in result:
         return f"{as_markdown(result)}\n{curl_lines(result)}\n"
     if isinstance(result, dict) and "checks" in result:
+        # The plan alone needs the Kubernetes client.
+        from tasks.plan import as_markdown as plan_as_markdown
+
         return plan_as_markdown(result)
     return str(result)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from types import SimpleNamespace
 from typing import Any
 
@@ -93,3 +94,16 @@ def test_a_session_that_ended_takes_its_pictures_along_where_there_are_several_e
     client.forget("s")
     play(client, "s", "a")
     assert [sent for _, sent in engine.sent] == [["a"], ["a"]]
+
+
+def test_the_pinned_vllm_refuses_what_it_does_not_keep_and_renders_past_its_cache() -> None:
+    from vllm.entrypoints.scale_out.render import serving
+    from vllm.multimodal.cache import MultiModalCacheMissError, MultiModalReceiverCache
+
+    config: Any = SimpleNamespace(get_multimodal_config=lambda: SimpleNamespace(mm_processor_cache_gb=1))
+    with pytest.raises(MultiModalCacheMissError, match="should be retried with the multi-modal data attached"):
+        MultiModalReceiverCache(config).get_and_update_item(None, "a")
+    # Otherwise a rendered picture that the cache holds would come without its pixels, which training needs.
+    source = inspect.getsource(serving)
+    assert source.count("skip_mm_cache=True") >= 3
+    assert "skip_mm_cache=False" not in source
