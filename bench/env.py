@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium
 
+from rl.maze import Direction
 from rl.maze_env import ENV_ID, register_maze_2d
 from rl.prompts import Move, action_text
 from rl.render import png_bytes
@@ -22,7 +23,7 @@ NUM_STEPS, STEPS_PER_MAZE = 3000, 15
 
 def steps_per_s(env: Any) -> float:
     """15 moves in each maze, every direction in turn; each step ends with its PNG."""
-    moves = itertools.cycle(action_text(Move(direction)) for direction in range(4))
+    moves = itertools.cycle(action_text(Move(direction)) for direction in Direction)
     started = time.monotonic()
     for seed in range(NUM_STEPS // STEPS_PER_MAZE):
         env.reset(seed=seed)
@@ -34,7 +35,7 @@ def steps_per_s(env: Any) -> float:
 
 def main(argv: list[str]) -> None:
     register_maze_2d()
-    size = {"cell_px": 25} if argv[1] == ENV_ID else {}
+    size: dict[str, Any] = {"cell_px": 25} if argv[1] == ENV_ID else {}
     print(steps_per_s(gymnasium.make(argv[1], maze_height=9, maze_width=9, **size).unwrapped))
 
 

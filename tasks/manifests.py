@@ -48,7 +48,10 @@ _ForReading.add_representer(str, _as_lines)
 
 def as_yaml(manifest: Manifest) -> str:
     """The document as people and kubectl read it."""
-    return yaml.dump(manifest, Dumper=_ForReading, sort_keys=False)
+    # types-PyYAML wants a Dumper and takes no SafeDumper.
+    dumper: Any = _ForReading
+    text: Any = yaml.dump_all([manifest], Dumper=dumper, sort_keys=False)
+    return text
 
 
 def service_account(settings: HyperPodSettings) -> Manifest:

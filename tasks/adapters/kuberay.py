@@ -41,7 +41,8 @@ class KubeRay:
         """The resource as the API server has it, or None."""
         if kind == "ServiceAccount":
             found = self._ask(self._core.read_namespaced_service_account, name, namespace)
-            return None if found is None else client.ApiClient().sanitize_for_serialization(found)
+            plain: Any = client.ApiClient().sanitize_for_serialization(found)
+            return plain
         return self._ask(self._objects.get_namespaced_custom_object, "ray.io", "v1", namespace, RAY_KINDS[kind], name)
 
     def apply(self, manifest: dict[str, Any]) -> Applied:

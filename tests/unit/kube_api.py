@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import yaml
-
 COLLECTION = re.compile(r"^/(?:api/v1|apis/ray\.io/v1)/namespaces/([^/]+)/([^/]+)$")
 ITEM = re.compile(r"^/(?:api/v1|apis/ray\.io/v1)/namespaces/([^/]+)/([^/]+)/([^/]+)$")
 
@@ -70,7 +68,7 @@ class FakeKubernetes:
 
 def _handler(fake: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *args: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:
             """Silent."""
 
         def _answer(self, status: int, body: dict[str, Any]) -> None:
@@ -130,7 +128,7 @@ def kubernetes_api(folder: Path) -> Iterator[tuple[FakeKubernetes, str]]:
         "users": [{"name": "me", "user": {"token": "t"}}],
     }
     path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(document))
+    path.write_text(json.dumps(document))
     try:
         yield fake, str(path)
     finally:

@@ -37,7 +37,7 @@ class Dashboard:
 
 def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *args: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:
             """Silent."""
 
         def _answer(self, status: int, body: Any) -> None:
