@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 
+from bench.names import FIRST_ROLLOUT
 from bench.serving import spread
 from flows.run import load_deployment
 from flows.settings import RetrainSettings
@@ -31,8 +32,6 @@ from tasks.jobs import entrypoint, followed_to_its_end, submit_once
 
 OUT = Path(".local/bench/latest.json")
 NUM_STEPS = 2
-FIRST_ROLLOUT = "first rollout"
-"""bench/side.py says so when everything has started."""
 STOCK_ENGINE = {"worker_cls": "vllm.v1.worker.cpu_worker.CPUWorker", "mm_processor_cache_gb": 0}
 """vLLM's own CPU worker, and the cache size that SkyRL sets."""
 

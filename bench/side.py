@@ -20,6 +20,7 @@ from skyrl.backends.skyrl_train.inference_servers.utils import resolve_policy_mo
 from skyrl.train.generators.skyrl_vlm_generator import SkyRLVLMGymGenerator
 from skyrl.train.generators.utils import prepare_generator_input
 
+from bench.names import FIRST_ROLLOUT
 from rl.events import EventLog, Progress
 from rl.experiment import MazeExperiment, MazeTrainer
 from rl.settings import TrainJob
@@ -27,8 +28,6 @@ from rl.skyrl_config import RunDirs
 from rl.train import run
 
 NUM_EPISODES = 64
-FIRST_ROLLOUT = "first rollout"
-"""Said when everything has started and the first request goes out."""
 
 
 class StockGenerator(SkyRLVLMGymGenerator):

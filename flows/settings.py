@@ -26,7 +26,7 @@ class RetrainSettings(Settings):
     run_name: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9-]{0,62})?$")
     """Names the run everywhere; empty takes the profile and the start time. An old name goes on with that run."""
     cluster: ClusterSettings
-    readiness: ReadinessSettings = ReadinessSettings()
+    readiness: ReadinessSettings
     job: JobSettings
     train: TrainSettings
     tracking: TrackingSettings

@@ -9,6 +9,8 @@ from pydantic import Field
 from tasks.settings import Settings
 
 DIGEST = r"@sha256:[0-9a-f]{64}$"
+UNBUILT = "@sha256:" + "0" * 64
+"""Stands for an image until it is built and pinned: nothing can be pulled under it, and the plan says so."""
 
 
 class NodeGroup(Settings):

@@ -13,7 +13,7 @@ from prefect.artifacts import create_markdown_artifact
 
 from rl.settings import TrainJob, TrainSettings
 from serving.settings import ServerSettings
-from tasks.hyperpod_settings import HyperPodSettings, PlanSettings
+from tasks.hyperpod_settings import UNBUILT, HyperPodSettings, PlanSettings
 from tasks.manifests import Manifest, as_yaml, ray_cluster, ray_service, service_account
 from tasks.records import Check, MazesRef
 from tasks.settings import TrackingSettings
@@ -33,7 +33,7 @@ def write_plan(
     """Write plan.json, plan.md, skyrl.yaml and the manifests; returns the plan, whatever its checks say."""
     job = TrainJob(run_name=run_name, train=train, train_mazes_sha256=mazes.train_sha256)
     config, objections = skyrl_config(job, plan.python)
-    found = checks(train, hyperpod, plan, mazes, objections)
+    found = checks(train, hyperpod, plan, objections)
     creates = stages(train, hyperpod, server, tracking, run_name)
     made = document(run_name, train, hyperpod, plan, mazes, found, creates)
     folder = Path(plan.output_dir)
@@ -76,7 +76,9 @@ def stages(
     head, workers = hyperpod.head, hyperpod.workers
     runs = f"{train.shared_dir}/runs/{run_name}"
     last = train.grpo.max_steps
+    images = (hyperpod.train_image, hyperpod.serve_image)
     return {
+        "image": [f"{image}{' - not built yet' if image.endswith(UNBUILT) else ''}" for image in images],
         "cluster": [
             f"ServiceAccount {hyperpod.namespace}/{hyperpod.service_account} with {hyperpod.role_arn}",
             f"RayCluster {hyperpod.namespace}/{hyperpod.train_cluster}: {head.count} x {head.instance_type}, "

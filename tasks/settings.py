@@ -29,7 +29,7 @@ class ClusterSettings(Settings):
 class ReadinessSettings(Settings):
     """The checks before a job is submitted."""
 
-    timeout_s: float = Field(default=60.0, gt=0)
+    timeout_s: float = Field(gt=0)
     """Time for one check, in seconds."""
 
 
