@@ -80,9 +80,7 @@ def costs_usd(hours: float, hyperpod: HyperPodSettings, plan: PlanSettings) -> d
     return {**machines, "shared file system": shared}
 
 
-def checks(
-    train: TrainSettings, hyperpod: HyperPodSettings, plan: PlanSettings, skyrl: str
-) -> tuple[Check, ...]:
+def checks(train: TrainSettings, hyperpod: HyperPodSettings, plan: PlanSettings, skyrl: str) -> tuple[Check, ...]:
     """Everything that can be known now. ``skyrl`` is what SkyRL said against the settings; empty when it took them."""
     gpus = hyperpod.workers.count * hyperpod.workers.num_gpus
     policy = train.num_policy_nodes * train.num_gpus_per_node
