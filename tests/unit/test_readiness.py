@@ -11,7 +11,8 @@ from botocore.exceptions import ClientError
 
 from serving.publish import UploadFailed, try_store
 from tasks.adapters import ClusterNotReady
-from tasks.readiness import Probe, Unready, others, require_ready, run_probes
+from tasks.probes import Probe, Unready, require_ready, run_probes
+from tasks.readiness import others
 
 
 def test_all_checks_run_and_all_failures_are_told_at_once() -> None:
