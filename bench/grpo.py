@@ -58,11 +58,17 @@ class Collected:
         """The bench evaluates nothing."""
 
 
-def train_job(settings: RetrainSettings, side: str, run_name: str) -> TrainJob:
-    """The local run, cut to NUM_STEPS, with this side's engine."""
+def short_job(settings: RetrainSettings, side: str, run_name: str) -> TrainJob:
+    """The local run, cut to NUM_STEPS and without its evaluations."""
+    train = settings.train.model_dump()
+    train["grpo"] |= {"max_steps": NUM_STEPS}
+    train |= {"eval_interval": 10**6, "export_interval": 10**6}
+    return side_job(settings.model_copy(update={"train": settings.train.model_validate(train)}), side, run_name)
+
+
+def side_job(settings: RetrainSettings, side: str, run_name: str) -> TrainJob:
+    """The local run with this side's engine."""
     document = settings.train.model_dump()
-    document["grpo"] |= {"max_steps": NUM_STEPS}
-    document |= {"eval_interval": 10**6, "export_interval": 10**6}
     if side == "stock":
         document["engine"]["init_kwargs"] = STOCK_ENGINE
     mazes = prepare_mazes(settings.train.data)
@@ -75,10 +81,10 @@ def train_job(settings: RetrainSettings, side: str, run_name: str) -> TrainJob:
 
 def play_side(settings: RetrainSettings, side: str, number: int) -> dict[str, float]:
     """Run one side to its end; seconds, turns and shares by name."""
-    job = train_job(settings, side, f"bench-{side}-{datetime.now():%H%M%S}-{number}")
+    job = short_job(settings, side, f"bench-{side}-{datetime.now():%H%M%S}-{number}")
     jobs, found = RayJobs(settings.cluster.jobs_address), Collected()
     submitted = time.monotonic()
-    command = entrypoint(settings.job, "bench.side", side, job.model_dump_json())
+    command = entrypoint(settings.job, "bench.side", side, "steps", job.model_dump_json())
     submission_id = submit_once(jobs, job.run_name, command)
     followed_to_its_end(jobs, submission_id, found, settings.job)
     assert found.first_rollout_at is not None, "the job never said that it generates"

@@ -1,9 +1,9 @@
-"""One side of the comparison, as a Ray job: ``python -m bench.side ours|stock '<TrainJob as JSON>'``.
+"""One side of the comparison, as a Ray job: ``python -m bench.side ours|stock steps|curve '<TrainJob as JSON>'``.
 
 ``stock`` is SkyRL's own VLM generator and policy worker on vLLM's own CPU worker and executor; trainer, model, mazes,
-seeds and batch are the same. Rollouts are timed first, of 64 mazes that this engine has not seen, with greedy replies:
-15 turns, 5 turns, and 15 turns of the base model. Then come real GRPO steps, which report their own times. Numbers
-leave as Metrics events.
+seeds and batch are the same. With ``curve`` the job trains and evaluates as any. With ``steps`` rollouts are timed
+first, of 64 mazes that this engine has not seen, greedy: 15 turns, 5 turns, and 15 turns of the base model.
+Then come real GRPO steps, which report their own times. Numbers leave as Metrics events.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class BenchExperiment(MazeExperiment):
         return BenchTrainer(**parts, **self.trainer_parts())
 
 
-class StockExperiment(BenchExperiment):
+class StockExperiment(MazeExperiment):
     """SkyRL's generator and policy worker."""
 
     def trainer_parts(self) -> dict[str, Any]:
@@ -117,14 +117,27 @@ class StockExperiment(BenchExperiment):
         )
 
 
+class StockBenchExperiment(StockExperiment, BenchExperiment):
+    """SkyRL's, measured."""
+
+
+EXPERIMENTS: dict[tuple[str, str], type[MazeExperiment]] = {
+    ("ours", "steps"): BenchExperiment,
+    ("ours", "curve"): MazeExperiment,
+    ("stock", "steps"): StockBenchExperiment,
+    ("stock", "curve"): StockExperiment,
+}
+
+
 def main(argv: list[str]) -> None:
-    side, job = argv[1], TrainJob.model_validate_json(argv[2])
+    side, what, job = argv[1], argv[2], TrainJob.model_validate_json(argv[3])
     log = EventLog(RunDirs(job.train.shared_dir, job.run_name).events)
     log.emit(Progress(done=0, total=1, text=f"{side} starts in process {os.getpid()}"))
+    experiment = EXPERIMENTS[side, what]
     if side == "stock":
-        run(job, log, StockExperiment, cpu_executor="mp")
+        run(job, log, experiment, cpu_executor="mp")
     else:
-        run(job, log, BenchExperiment)
+        run(job, log, experiment)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ def plan(settings: PlanFlowSettings) -> dict[str, Any]:
     run = settings.run
     mazes = prepare_data(run.train.data)
     run_name = run.run_name or run.report.profile
-    made = write_plan(settings.plan, settings.hyperpod, run.train, run.serve.server, run.tracking, run_name, mazes)
+    made = write_plan(
+        settings.plan, settings.hyperpod, run.image, run.train, run.serve.server, run.tracking, run_name, mazes
+    )
     require(tuple(Check.model_validate(check) for check in made["checks"]))
     return made

@@ -1,19 +1,21 @@
 """The retrain flow: one page, read from top to bottom.
 
-    prepare data -> ensure cluster -> check readiness -> train (Ray job: GRPO, evaluations, exports) -> pick best
-        MazesRef      ClusterRef                           TrainedRun                                  BestStep
-    -> publish to S3 -> ensure endpoint -> evaluate through it -> prove -> judge -> promote -> report
-       PublishedAdapter  ServedEndpoint     EvalReport           Certificate Verdict ChampionChange
+    prepare data -> build images -> create training cluster -> ensure cluster -> check readiness -> train -> pick best
+        MazesRef      ImageRefs                                  ClusterRef          Ray job: GRPO, evaluations, exports
+    -> publish to S3 -> probe the training side -> release its cluster -> create serving cluster -> ensure endpoint
+       PublishedAdapter                                                                             ServedEndpoint
+    -> evaluate through it -> prove -> judge -> promote -> report -> clean up, whatever happened
+         EvalReport       Certificate Verdict ChampionChange           Leftovers
 
-Needs a Prefect API, MLflow (settings.tracking), a Ray cluster that trains (settings.cluster), one that serves
-(settings.serve) and S3 (the usual AWS chain). Nothing is cached: a second run of the same name takes up the Ray jobs,
-the MLflow run, the checkpoints and the adapter of the first.
+Needs a Prefect API, MLflow (settings.tracking), S3 (the usual AWS chain), and Ray clusters that others keep or an EKS
+cluster to make them on (settings.hosting). Nothing is cached: a second run of the same name takes up the images, the
+Ray jobs, the MLflow run, the checkpoints and the adapter of the first.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from prefect import flow
@@ -22,14 +24,17 @@ from prefect.runtime import flow_run
 from flows.settings import RetrainSettings
 from serving.app import adapter_model_id
 from tasks.best import pick_best
+from tasks.cleanup import cleaned_up_after
 from tasks.cluster import ensure_cluster
+from tasks.clusters import create_serving_cluster, create_training_cluster, release_training_cluster
 from tasks.data import prepare_data
 from tasks.evaluate import evaluate_endpoint
+from tasks.image import build_images
 from tasks.promote import current_champion, judge_adapter, promote_adapter
 from tasks.prove import probe_training_side, prove_adapter, require_proof
 from tasks.publish import publish_adapter
 from tasks.readiness import check_readiness
-from tasks.records import BestStep, ClusterRef, ServedRun, TrackedRun
+from tasks.records import BestStep, ClusterRef, ImageRef, ServedRun, TrackedRun
 from tasks.report import write_report
 from tasks.rollout import ensure_endpoint
 from tasks.tracking import tracked_run
@@ -45,12 +50,34 @@ def retrain(settings: RetrainSettings) -> dict[str, Any]:
     run_name = run_name_of(settings)
     timed = StageTimer()
     mazes = timed(prepare_data)(settings.train.data)
-    cluster = timed(ensure_cluster)(settings.cluster)
-    with tracked_run(settings.tracking, run_name, settings.model_dump(mode="json")) as tracked:
-        timed(check_readiness)(settings.readiness, settings.serve, settings.tracking, run_name, cluster, tracked)
+    with (
+        tracked_run(settings.tracking, run_name, settings.model_dump(mode="json")) as tracked,
+        cleaned_up_after(
+            settings.cleanup,
+            settings.hosting,
+            settings.cluster,
+            settings.serve.server,
+            settings.tracking,
+            run_name,
+            tracked,
+        ),
+    ):
+        images = timed(build_images)(settings.image)
+        timed(create_training_cluster)(settings.hosting, settings.readiness, run_name, images)
+        cluster = timed(ensure_cluster)(settings.cluster)
+        timed(check_readiness)(
+            settings.readiness,
+            settings.train,
+            settings.job,
+            settings.serve,
+            settings.tracking,
+            run_name,
+            cluster,
+            tracked,
+        )
         run = timed(run_training)(settings.train, settings.job, settings.tracking, run_name, mazes, cluster, tracked)
         best = timed(pick_best)(run)
-        served = serve_and_judge(settings, run_name, cluster, best, tracked, timed)
+        served = serve_and_judge(settings, run_name, images, cluster, best, tracked, timed)
         report = write_report(
             settings.report,
             settings.tracking,
@@ -70,6 +97,7 @@ def retrain(settings: RetrainSettings) -> dict[str, Any]:
 def serve_and_judge(
     settings: RetrainSettings,
     run_name: str,
+    images: Mapping[str, ImageRef],
     cluster: ClusterRef,
     best: BestStep,
     tracked: TrackedRun,
@@ -83,6 +111,8 @@ def serve_and_judge(
     trained = timed(probe_training_side)(
         settings.proof, play, settings.job, settings.train, settings.tracking, run_name, best, cluster, tracked
     )
+    timed(release_training_cluster)(settings.hosting, settings.readiness, run_name)
+    timed(create_serving_cluster)(settings.hosting, settings.readiness, server, images)
     endpoint = timed(ensure_endpoint)(settings.serve)
     candidate = timed(evaluate_endpoint)(play, data, endpoint.url, adapter.model_id, adapter.step)
     base = timed(evaluate_endpoint)(play, data, endpoint.url, endpoint.base_model_id, 0)

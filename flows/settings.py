@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field, model_validator
 
 from rl.settings import BaseModelSettings, DataSettings, Settings, TrainSettings
 from serving.settings import ServerSettings
 from tasks.hyperpod_settings import HyperPodSettings, PlanSettings
+from tasks.image_settings import ImageSettings
 from tasks.settings import (
+    CleanupSettings,
     ClusterSettings,
     GateSettings,
     JobSettings,
+    KeptClusters,
     PlaySettings,
     ProofSettings,
     ReadinessSettings,
@@ -19,12 +24,17 @@ from tasks.settings import (
     TrackingSettings,
 )
 
+Hosting = Annotated[KeptClusters | HyperPodSettings, Field(discriminator="kind")]
+
 
 class RetrainSettings(Settings):
     """Everything the retrain flow needs."""
 
     run_name: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9-]{0,62})?$")
     """Names the run everywhere; empty takes the profile and the start time. An old name goes on with that run."""
+    image: ImageSettings
+    hosting: Hosting
+    """Who brings the Ray clusters up."""
     cluster: ClusterSettings
     readiness: ReadinessSettings
     job: JobSettings
@@ -35,6 +45,8 @@ class RetrainSettings(Settings):
     proof: ProofSettings
     gate: GateSettings
     report: ReportSettings
+    cleanup: CleanupSettings
+    """What is taken away when the run ends, however it ends."""
 
     @model_validator(mode="after")
     def _server_takes_the_adapter(self) -> RetrainSettings:
@@ -58,6 +70,19 @@ class RetrainSettings(Settings):
         return self
 
     @model_validator(mode="after")
+    def _pods_have_images(self) -> RetrainSettings:
+        if not isinstance(self.hosting, HyperPodSettings):
+            return self
+        built = getattr(self.image, "images", {})
+        pinned = {"train": self.hosting.train_image, "serve": self.hosting.serve_image}
+        if lacking := [name for name, uri in pinned.items() if not uri and name not in built]:
+            raise ValueError(
+                f"nothing says which image the pods take for {', '.join(lacking)}: build it (image.images) or pin it "
+                "by digest (hosting.train_image, hosting.serve_image)"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _cluster_fits(self) -> RetrainSettings:
         train = self.train
         policy = train.num_policy_nodes * train.num_gpus_per_node
@@ -76,24 +101,42 @@ class PlanFlowSettings(Settings):
 
     run: RetrainSettings
     """The run that is planned."""
-    hyperpod: HyperPodSettings
     plan: PlanSettings
+
+    @property
+    def hyperpod(self) -> HyperPodSettings:
+        """The clusters that are planned."""
+        assert isinstance(self.run.hosting, HyperPodSettings)
+        return self.run.hosting
+
+    @model_validator(mode="after")
+    def _has_a_cluster_to_plan(self) -> PlanFlowSettings:
+        if not isinstance(self.run.hosting, HyperPodSettings):
+            raise ValueError("run.hosting.kind is kept: there is nothing to plan; plan a run on hyperpod")
+        return self
 
 
 class ClusterUpSettings(Settings):
     """Everything the cluster-up flow needs."""
 
-    hyperpod: HyperPodSettings
+    hosting: HyperPodSettings
+    readiness: ReadinessSettings
     run_name: str = Field(default="by-hand", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
-    """Label of what is created."""
+    """Label of what is created; clean-up asks for it."""
 
 
-class ClusterDownSettings(Settings):
-    """Everything the cluster-down flow needs."""
+class CleanupFlowSettings(Settings):
+    """Everything the cleanup flow needs."""
 
-    hyperpod: HyperPodSettings
+    run_name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
+    """The run whose remains are looked for."""
     dry_run: bool = True
-    """Only say what would be deleted."""
+    """Only say what would be removed."""
+    cleanup: CleanupSettings
+    hosting: Hosting
+    cluster: ClusterSettings
+    server: ServerSettings
+    tracking: TrackingSettings
 
 
 class BaseModelFlowSettings(Settings):

@@ -9,13 +9,13 @@ from pydantic import Field
 from tasks.settings import Settings
 
 DIGEST = r"@sha256:[0-9a-f]{64}$"
-UNBUILT = "@sha256:" + "0" * 64
-"""Stands for an image until it is built and pinned: nothing can be pulled under it, and the plan says so."""
 
 
 class NodeGroup(Settings):
     """Equal machines of a HyperPod instance group."""
 
+    instance_group: str
+    """Name of the group in the HyperPod cluster."""
     instance_type: str
     """SageMaker's name, for example ``ml.g7e.12xlarge``."""
     count: int = Field(ge=1)
@@ -33,6 +33,7 @@ class NodeGroup(Settings):
 class HyperPodSettings(Settings):
     """Ray clusters on a SageMaker HyperPod cluster that is orchestrated by EKS."""
 
+    kind: Literal["hyperpod"] = "hyperpod"
     region: str
     """AWS region."""
     hyperpod_cluster: str
@@ -55,16 +56,18 @@ class HyperPodSettings(Settings):
     """Where the GCS, the dashboard and the job's driver run; its GPUs, if any, are not offered to Ray."""
     workers: NodeGroup
     """Where policy and engines run."""
-    train_image: str = Field(pattern=DIGEST)
-    """Training image, pinned by digest."""
+    train_image: str = Field(default="", pattern=f"^$|{DIGEST}")
+    """Training image, pinned by digest; empty where the run builds it."""
     train_ray_version: str
     """Ray's version in the training image; KubeRay wants to be told."""
-    serve_image: str = Field(pattern=DIGEST)
-    """Ray Serve LLM image, pinned by digest: its tags move."""
+    serve_image: str = Field(default="", pattern=f"^$|{DIGEST}")
+    """Ray Serve LLM image with this project's ``serving/``, pinned by digest; empty where the run builds it."""
     serve_ray_version: str
     """Ray's version in the serving image."""
     serve_gpus: int = Field(default=1, ge=1)
     """GPUs of the serving cluster's one worker."""
+    replace_serving: bool = False
+    """Delete a RayService whose pods differ from what is wanted, and make it anew: its endpoint is away meanwhile."""
     shared_claim: str
     """PersistentVolumeClaim (ReadWriteMany) of the FSx for Lustre file system."""
     shared_mount: str = "/shared"
@@ -77,6 +80,8 @@ class HyperPodSettings(Settings):
     """Kubernetes service account that the Pod Identity association is for."""
     role_arn: str = Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")
     """IAM role with access to the adapters' bucket."""
+    identity_settle_s: float = Field(default=20.0, ge=0)
+    """Pause between a new Pod Identity association and the first pod, in seconds: pods made earlier never get it."""
     access_strategy: Literal["private", "public"] = "private"
     """Who may submit jobs: the identity that created the RayCluster, or whoever may connect in the namespace."""
 

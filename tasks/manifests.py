@@ -27,12 +27,12 @@ from kubernetes.client import (
 
 from serving.app import serve_document
 from serving.settings import ServerSettings
+from tasks.adapters.kuberay import HEALTH_LABEL
 from tasks.hyperpod_settings import HyperPodSettings, NodeGroup
 
 Manifest = dict[str, Any]
 RUN_LABEL = "maze-retrain/run"
-HEALTHY_NODE = {"sagemaker.amazonaws.com/node-health-status": "Schedulable"}
-"""HyperPod's own label: a node that runs may still be waiting for its replacement."""
+HEALTHY_NODE = {HEALTH_LABEL: "Schedulable"}
 
 
 class _ForReading(yaml.SafeDumper):
@@ -64,7 +64,7 @@ def service_account(settings: HyperPodSettings) -> Manifest:
     return _document(account)
 
 
-def ray_cluster(settings: HyperPodSettings, run_name: str) -> Manifest:
+def ray_cluster(settings: HyperPodSettings, run_name: str, image: str) -> Manifest:
     """The cluster that trains: a head without GPUs, and workers that are all there or not at all."""
     return {
         "apiVersion": "ray.io/v1",
@@ -78,14 +78,12 @@ def ray_cluster(settings: HyperPodSettings, run_name: str) -> Manifest:
                 "access.sagemaker.amazonaws.com/access-strategy": f"ray-access-strategy-{settings.access_strategy}",
             },
         },
-        "spec": _cluster_spec(
-            settings, settings.train_image, settings.train_ray_version, settings.workers, env=_train_env()
-        ),
+        "spec": _cluster_spec(settings, image, settings.train_ray_version, settings.workers, env=_train_env()),
     }
 
 
-def ray_service(settings: HyperPodSettings, server: ServerSettings, run_name: str) -> Manifest:
-    """The serving cluster and the application on it.
+def ray_service(settings: HyperPodSettings, server: ServerSettings, image: str) -> Manifest:
+    """The serving cluster and the application on it. No run's name is in it: it outlives the runs.
 
     ``upgradeStrategy`` None: a changed pod would otherwise bring up a second cluster, and wait for its GPUs for ever.
     """
@@ -96,14 +94,11 @@ def ray_service(settings: HyperPodSettings, server: ServerSettings, run_name: st
         "metadata": {
             "name": settings.serve_name,
             "namespace": settings.namespace,
-            "labels": {RUN_LABEL: run_name},
         },
         "spec": {
             "serveConfigV2": yaml.safe_dump(serve_document(server), sort_keys=False),
             "upgradeStrategy": {"type": "None"},
-            "rayClusterConfig": _cluster_spec(
-                settings, settings.serve_image, settings.serve_ray_version, worker, env={}
-            ),
+            "rayClusterConfig": _cluster_spec(settings, image, settings.serve_ray_version, worker, env={}),
         },
     }
 
@@ -149,7 +144,7 @@ def _pod(settings: HyperPodSettings, name: str, image: str, node: NodeGroup, env
     container = V1Container(
         name=name,
         image=image,
-        env=[V1EnvVar(name=key, value=value) for key, value in env.items()] or None,
+        env=[V1EnvVar(name=key, value=value) for key, value in {"AWS_REGION": settings.region, **env}.items()],
         # Requests equal to limits: the pod is the last to be evicted when its node runs short.
         resources=V1ResourceRequirements(requests=amounts, limits=amounts),
         volume_mounts=[

@@ -13,17 +13,22 @@ from prefect.artifacts import create_markdown_artifact
 
 from rl.settings import TrainJob, TrainSettings
 from serving.settings import ServerSettings
-from tasks.hyperpod_settings import UNBUILT, HyperPodSettings, PlanSettings
+from tasks.hyperpod_settings import HyperPodSettings, PlanSettings
+from tasks.image_settings import BuiltImages, ImageSettings
 from tasks.manifests import Manifest, as_yaml, ray_cluster, ray_service, service_account
 from tasks.records import Check, MazesRef
 from tasks.settings import TrackingSettings
 from tasks.sizing import checks, costs_usd, durations_h, sizes
+
+UNPINNED = "@sha256:" + "0" * 64
+"""Stands for a base image whose digest nobody has looked up yet: nothing can be pulled under it."""
 
 
 @task
 def write_plan(
     plan: PlanSettings,
     hyperpod: HyperPodSettings,
+    image: ImageSettings,
     train: TrainSettings,
     server: ServerSettings,
     tracking: TrackingSettings,
@@ -34,26 +39,53 @@ def write_plan(
     job = TrainJob(run_name=run_name, train=train, train_mazes_sha256=mazes.train_sha256)
     config, objections = skyrl_config(job, plan.python)
     found = checks(train, hyperpod, plan, objections)
-    creates = stages(train, hyperpod, server, tracking, run_name)
+    creates = {"image": image_lines(hyperpod, image), **stages(train, hyperpod, server, tracking, run_name)}
     made = document(run_name, train, hyperpod, plan, mazes, found, creates)
     folder = Path(plan.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plan.json").write_text(json.dumps(made, indent=1) + "\n")
     (folder / "plan.md").write_text(as_markdown(made))
     (folder / "skyrl.yaml").write_text(config)
-    for name, manifest in manifests(hyperpod, server, run_name).items():
+    for name, manifest in manifests(hyperpod, image, server, run_name).items():
         (folder / f"{name}.yaml").write_text(as_yaml(manifest))
     create_markdown_artifact(markdown=as_markdown(made), key=f"{run_name}-plan", description="What the run would do")
     return made
 
 
-def manifests(hyperpod: HyperPodSettings, server: ServerSettings, run_name: str) -> dict[str, Manifest]:
-    """File name -> Kubernetes document."""
+def manifests(
+    hyperpod: HyperPodSettings, image: ImageSettings, server: ServerSettings, run_name: str
+) -> dict[str, Manifest]:
+    """File name -> Kubernetes document; images that the run builds have no digest yet."""
+
+    def wanted(name: str, pinned: str) -> str:
+        built = image.images.get(name) if isinstance(image, BuiltImages) else None
+        if built is None or not isinstance(image, BuiltImages):
+            return pinned
+        return f"{image.registry.partition('://')[2]}/{built.repository}:built-by-the-run"
+
     return {
         "service-account": service_account(hyperpod),
-        "ray-cluster": ray_cluster(hyperpod, run_name),
-        "ray-service": ray_service(hyperpod, server, run_name),
+        "ray-cluster": ray_cluster(hyperpod, run_name, wanted("train", hyperpod.train_image)),
+        "ray-service": ray_service(hyperpod, server, wanted("serve", hyperpod.serve_image)),
     }
+
+
+def image_lines(hyperpod: HyperPodSettings, image: ImageSettings) -> list[str]:
+    """What is built, or which images are taken as they are."""
+    if not isinstance(image, BuiltImages):
+        return [f"{name} image as it is: {uri}" for name, uri in _pinned(hyperpod).items()]
+    lines = []
+    for name, spec in image.images.items():
+        unknown = [arg for arg, value in spec.build_args.items() if value.endswith(UNPINNED)]
+        lines.append(
+            f"{image.registry}/{spec.repository}, target {spec.target}, by {image.kind}, unless the registry has it"
+            + (f" - **{name}'s {', '.join(unknown)} not pinned yet**" if unknown else "")
+        )
+    return lines
+
+
+def _pinned(hyperpod: HyperPodSettings) -> dict[str, str]:
+    return {"train": hyperpod.train_image, "serve": hyperpod.serve_image}
 
 
 def skyrl_config(job: TrainJob, python: str) -> tuple[str, str]:
@@ -76,11 +108,9 @@ def stages(
     head, workers = hyperpod.head, hyperpod.workers
     runs = f"{train.shared_dir}/runs/{run_name}"
     last = train.grpo.max_steps
-    images = (hyperpod.train_image, hyperpod.serve_image)
     return {
-        "image": [f"{image}{' - not built yet' if image.endswith(UNBUILT) else ''}" for image in images],
         "cluster": [
-            f"ServiceAccount {hyperpod.namespace}/{hyperpod.service_account} with {hyperpod.role_arn}",
+            f"ServiceAccount {hyperpod.namespace}/{hyperpod.service_account}, by Pod Identity with {hyperpod.role_arn}",
             f"RayCluster {hyperpod.namespace}/{hyperpod.train_cluster}: {head.count} x {head.instance_type}, "
             f"{workers.count} x {workers.instance_type} ({workers.count * workers.num_gpus} GPUs)",
         ],
@@ -96,6 +126,7 @@ def stages(
             f"{server.base_model_id} on {hyperpod.serve_gpus} GPU"
         ],
         "promote": [f"alias champion of the registered model {server.base_model_id}-adapters, if proven and better"],
+        "clean up": [f"RayCluster {hyperpod.namespace}/{hyperpod.train_cluster} goes, whatever happened"],
     }
 
 

@@ -6,19 +6,13 @@ import boto3
 from prefect import get_run_logger, task
 
 from rl.score import EvalReport
-from serving.app import champion_uri
 from serving.publish import AdapterStore
 from serving.settings import ServerSettings
 from tasks.adapters import NotProven
-from tasks.adapters.registry import ChampionRegistry
+from tasks.adapters.registry import registry_of
 from tasks.gate import judge
 from tasks.records import Certificate, ChampionChange, PublishedAdapter, Verdict
 from tasks.settings import GateSettings, TrackingSettings
-
-
-def registry_of(tracking: TrackingSettings, server: ServerSettings) -> ChampionRegistry:
-    """The registered model of this base."""
-    return ChampionRegistry(tracking.tracking_uri, f"{server.base_model_id}-adapters", champion_uri(server))
 
 
 def current_champion(tracking: TrackingSettings, server: ServerSettings, other_than: str) -> str | None:

@@ -25,6 +25,20 @@ class Check(Record):
     """What to do where it does not hold."""
 
 
+class Leftover(Record):
+    """Something of a run that still exists."""
+
+    part: str
+    """jobs, checkpoints, training, serving, identity, adapters or machines."""
+    name: str
+    found: str = ""
+    """What is known of it."""
+    usd_per_h: float = 0.0
+    """What it costs, in US dollars per hour."""
+    keep: str = ""
+    """Why it stays; empty for what may go."""
+
+
 class MazesRef(Record):
     """The mazes of one run."""
 
@@ -43,6 +57,19 @@ class ClusterRef(Record):
     jobs_address: str
     ray_version: str
     num_gpus: float
+
+
+class ImageRef(Record):
+    """What processes of a run run in."""
+
+    uri: str
+    """``<host>/<repository>@sha256:<64 hex digits>``; path of the lock where the environment is installed."""
+    sha256: str
+    """Of the image's manifest, or of the lock."""
+    content: str = ""
+    """Tag made of all that went into the image; empty for a lock."""
+    built: bool = False
+    """Whether this run had to build it."""
 
 
 class TrackedRun(Record):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
+from rl.ready_settings import NodeReadiness
 from serving.settings import ServerSettings
 
 
@@ -26,11 +29,32 @@ class ClusterSettings(Settings):
     """Pause between two looks, in seconds."""
 
 
+class KeptClusters(Settings):
+    """Ray clusters that others keep: they are found where the settings say, never made and never removed."""
+
+    kind: Literal["kept"] = "kept"
+
+
 class ReadinessSettings(Settings):
     """The checks before a job is submitted."""
 
     timeout_s: float = Field(gt=0)
     """Time for one check, in seconds."""
+    nodes: NodeReadiness = NodeReadiness()
+    """The checks that a job on the training cluster makes."""
+
+
+Part = Literal["jobs", "training", "serving", "identity", "adapters"]
+
+
+class CleanupSettings(Settings):
+    """What is taken away after a run, and what the rest costs."""
+
+    remove: tuple[Part, ...]
+    """Parts that go, in this fixed order whatever the order here: jobs, serving, training, identity, adapters. The
+    champion and the one before it stay."""
+    usd_per_gb_month_s3: float = Field(default=0.023, ge=0)
+    """Price of the object store, in US dollars per GB and month."""
 
 
 class JobSettings(Settings):

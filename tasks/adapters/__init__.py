@@ -34,6 +34,26 @@ class KubernetesRefused(StageError):
     """The Kubernetes API answered with a refusal."""
 
 
+class AwsRefused(StageError):
+    """An AWS service said no, or could not be asked."""
+
+
+class ImageBuildFailed(StageError):
+    """An image could not be built, or not as it was wanted."""
+
+
+class BuilderNotReady(ImageBuildFailed):
+    """What builds images is not there, or a secret that the build needs."""
+
+
+class RegistryUnreachable(StageError):
+    """The image registry did not answer, or not as a registry does."""
+
+
+class RegistryRefused(StageError):
+    """The image registry does not let this identity in."""
+
+
 class TrainingJobFailed(StageError):
     """The Ray job ended in another state than SUCCEEDED."""
 

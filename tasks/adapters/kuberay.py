@@ -8,20 +8,39 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from tasks.adapters import ClusterNotReady, KubernetesRefused, KubernetesUnreachable
+from tasks.adapters import KubernetesRefused, KubernetesUnreachable
 
 DIGEST_ANNOTATION = "maze-retrain/sha256"
 """Over the document that was applied: the API server fills in defaults, so a resource cannot be compared with it."""
+PODS_ANNOTATION = "maze-retrain/pods-sha256"
+"""Over a RayService's pods alone."""
 RAY_KINDS = {"RayCluster": "rayclusters", "RayService": "rayservices"}
 Applied = Literal["created", "changed", "unchanged"]
+
+
+HEALTH_LABEL = "sagemaker.amazonaws.com/node-health-status"
+"""HyperPod's own label: a node that runs may still be waiting for its replacement."""
+IDENTITY_ENV = {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
+
+
+@dataclass(frozen=True)
+class NodeHealth:
+    """A Kubernetes node as schedulers see it."""
+
+    name: str
+    is_ready: bool
+    health: str
+    """Schedulable, Unschedulable, UnschedulablePendingReplacement, UnschedulablePendingReboot or not labelled."""
+    num_gpus: int
+    """GPUs that pods can ask for."""
 
 
 class KubeRay:
@@ -48,9 +67,11 @@ class KubeRay:
     def apply(self, manifest: dict[str, Any]) -> Applied:
         """Create the resource, or bring it to this document."""
         kind, metadata = manifest["kind"], manifest["metadata"]
-        digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-        marked = {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {})}}}
-        marked["metadata"]["annotations"][DIGEST_ANNOTATION] = digest
+        digest = _digest(manifest)
+        marks = {DIGEST_ANNOTATION: digest}
+        if kind == "RayService":
+            marks[PODS_ANNOTATION] = _digest(manifest["spec"]["rayClusterConfig"])
+        marked = {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **marks}}}
         there = self.look(kind, metadata["namespace"], metadata["name"])
         if there is None:
             self._create(kind, metadata["namespace"], marked)
@@ -59,6 +80,12 @@ class KubeRay:
             return "unchanged"
         self._patch(kind, metadata["namespace"], metadata["name"], marked)
         return "changed"
+
+    def same_pods(self, there: dict[str, Any], wanted: dict[str, Any]) -> bool:
+        """Whether a RayService was applied with these pods; only its application may change in place."""
+        return there["metadata"].get("annotations", {}).get(PODS_ANNOTATION) == _digest(
+            wanted["spec"]["rayClusterConfig"]
+        )
 
     def delete(self, kind: str, namespace: str, name: str) -> bool:
         """Ask for a resource's end, what it owns first; False when there was none."""
@@ -80,8 +107,25 @@ class KubeRay:
 
     def pod_troubles(self, namespace: str, cluster: str) -> list[str]:
         """Why pods of a RayCluster do not run, in Kubernetes' words; empty when all do."""
+        return [f"pod {pod.metadata.name}: {why}" for pod in self._pods(namespace, cluster) if (why := _trouble(pod))]
+
+    def pods_without_identity(self, namespace: str, cluster: str) -> list[str]:
+        """Pods of a RayCluster that were admitted before their Pod Identity association was there."""
+        return [pod.metadata.name for pod in self._pods(namespace, cluster) if not _has_identity(pod)]
+
+    def delete_pod(self, namespace: str, name: str) -> None:
+        """Ask for a pod's end; its RayCluster makes another."""
+        self._ask(self._core.delete_namespaced_pod, name, namespace)
+
+    def nodes(self, instance_type: str) -> list[NodeHealth]:
+        """The Kubernetes nodes of one instance type."""
+        label = f"node.kubernetes.io/instance-type={instance_type}"
+        found = self._ask(self._core.list_node, label_selector=label)
+        return [_health(node) for node in (found.items if found else [])]
+
+    def _pods(self, namespace: str, cluster: str) -> list[Any]:
         pods = self._ask(self._core.list_namespaced_pod, namespace, label_selector=f"ray.io/cluster={cluster}")
-        return [f"pod {pod.metadata.name}: {why}" for pod in (pods.items if pods else []) if (why := _trouble(pod))]
+        return pods.items if pods else []
 
     def _create(self, kind: str, namespace: str, document: dict[str, Any]) -> None:
         if kind == "ServiceAccount":
@@ -109,6 +153,10 @@ class KubeRay:
             raise KubernetesUnreachable(
                 f"the Kubernetes API does not answer ({error}); check the network and `aws eks describe-cluster`"
             ) from error
+
+
+def _digest(document: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def _refusal(error: ApiException) -> str:
@@ -140,82 +188,16 @@ def _trouble(pod: Any) -> str:
     return ""
 
 
-def cluster_shortfall(cluster: dict[str, Any], num_workers: int) -> str:
-    """What a RayCluster lacks to be ready; empty when it is.
-
-    Ready means: the operator has seen this generation, head pod and all workers are up (KubeRay's conditions
-    HeadPodReady and RayClusterProvisioned).
-    """
-    status, metadata = cluster.get("status", {}), cluster["metadata"]
-    if status.get("observedGeneration") != metadata.get("generation"):
-        return "the operator has not taken it up yet; does it run?"
-    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
-    failure = conditions.get("ReplicaFailure", {})
-    if failure.get("status") == "True":
-        return f"pods cannot be made: {failure.get('reason')}: {failure.get('message')}"
-    for name in ("HeadPodReady", "RayClusterProvisioned"):
-        condition = conditions.get(name, {"status": "Unknown"})
-        if condition["status"] != "True":
-            return (
-                f"{name} is {condition['status']}: {condition.get('message') or condition.get('reason') or 'no word'}"
-            )
-    available = status.get("availableWorkerReplicas", 0)
-    return "" if available >= num_workers else f"{available} of {num_workers} workers are there"
+def _has_identity(pod: Any) -> bool:
+    named = {variable.name for container in pod.spec.containers for variable in container.env or []}
+    return named >= IDENTITY_ENV
 
 
-def wait_for_cluster(
-    kube: KubeRay,
-    namespace: str,
-    name: str,
-    num_workers: int,
-    timeout_s: float,
-    poll_s: float,
-    say: Callable[[str], object],
-    sleep: Callable[[float], object] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> None:
-    """Wait until a RayCluster is ready; raises ClusterNotReady with the pods' own words.
-
-    A cluster that vanishes meanwhile was pre-empted or deleted: task governance takes it away head and all.
-    """
-    deadline, said, seen = clock() + timeout_s, "", False
-    while True:
-        cluster = kube.look("RayCluster", namespace, name)
-        if cluster is None and seen:
-            raise ClusterNotReady(f"RayCluster {namespace}/{name} vanished: pre-empted or deleted; run again")
-        seen = seen or cluster is not None
-        lacks = cluster_shortfall(cluster, num_workers) if cluster else "it does not exist"
-        if not lacks:
-            return
-        troubles = kube.pod_troubles(namespace, name)
-        state = "; ".join([lacks, *troubles])
-        if clock() >= deadline:
-            raise ClusterNotReady(
-                f"RayCluster {namespace}/{name} is not ready after {timeout_s:g} s: {state}; correct what the pods "
-                "say, or give it more time (hyperpod.ready_timeout_s)"
-            )
-        if state != said:
-            say(f"RayCluster {namespace}/{name}: {state}")
-            said = state
-        sleep(poll_s)
-
-
-def wait_until_gone(
-    kube: KubeRay,
-    kind: str,
-    namespace: str,
-    name: str,
-    timeout_s: float,
-    poll_s: float,
-    sleep: Callable[[float], object] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> None:
-    """Wait until a deleted resource is gone; raises ClusterNotReady when it stays."""
-    deadline = clock() + timeout_s
-    while kube.look(kind, namespace, name) is not None:
-        if clock() >= deadline:
-            raise ClusterNotReady(
-                f"{kind} {namespace}/{name} is still there {timeout_s:g} s after its deletion; the KubeRay operator "
-                "must run for it to end: look at its pods"
-            )
-        sleep(poll_s)
+def _health(node: Any) -> NodeHealth:
+    conditions = {condition.type: condition.status for condition in node.status.conditions or []}
+    return NodeHealth(
+        name=node.metadata.name,
+        is_ready=conditions.get("Ready") == "True",
+        health=(node.metadata.labels or {}).get(HEALTH_LABEL, "not labelled"),
+        num_gpus=int((node.status.allocatable or {}).get("nvidia.com/gpu", 0)),
+    )

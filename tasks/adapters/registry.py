@@ -13,8 +13,11 @@ from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
+from serving.app import champion_uri
+from serving.settings import ServerSettings
 from tasks.adapters import NoSuchAdapter
 from tasks.records import ChampionChange, PublishedAdapter
+from tasks.settings import TrackingSettings
 
 CHAMPION, PREVIOUS = "champion", "previous"
 
@@ -96,6 +99,11 @@ class ChampionRegistry:
 
     def _names(self) -> list[str]:
         return sorted(v.tags.get("adapter", v.version) for v in self._versions())
+
+
+def registry_of(tracking: TrackingSettings, server: ServerSettings) -> ChampionRegistry:
+    """The registered model of this base."""
+    return ChampionRegistry(tracking.tracking_uri, f"{server.base_model_id}-adapters", champion_uri(server))
 
 
 def _adapter_name(version: ModelVersion | None) -> str | None:

@@ -1,4 +1,4 @@
-"""A Kubernetes API on loopback, as far as the pipeline speaks it: custom objects, service accounts, pods.
+"""A Kubernetes API on loopback, as far as the pipeline speaks it: custom objects, service accounts, pods, nodes.
 
 A created RayCluster becomes ready step by step, one step each time it is looked at, as a script says; deletion takes
 one more look. Every change that clients ask for is recorded.
@@ -27,8 +27,13 @@ class FakeKubernetes:
         self.things: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.changes: list[str] = []
         self.pods: list[dict[str, Any]] = []
+        self.successors: list[dict[str, Any]] = []
+        """Pods that take a deleted one's place, one each."""
+        self.nodes: list[dict[str, Any]] = []
         self.script: list[dict[str, Any]] = []
         """Status of a RayCluster at each look after its creation; the last one stays."""
+        self.service_status: dict[str, Any] = {}
+        """Status of a RayService from its first look on."""
         self.refusal: tuple[int, str] | None = None
         self.operator_runs = True
         self._leaving: set[tuple[str, str, str]] = set()
@@ -41,6 +46,8 @@ class FakeKubernetes:
             self._leaving.discard(key)
             # Seen once more, then it is gone.
             return self.things.pop(key)
+        if key[1] == "rayservices":
+            thing["status"] = self.service_status
         if key[1] == "rayclusters" and self.script:
             thing["status"] = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         return thing
@@ -62,8 +69,31 @@ class FakeKubernetes:
         self.changes.append(f"delete {key[1]} {key[0]}/{key[2]}" + (f" {policy}" if policy else ""))
         if key[1] == "serviceaccounts":
             return self.things.pop(key)
+        if key[1] == "pods":
+            (gone,) = [pod for pod in self.pods if pod["metadata"]["name"] == key[2]]
+            self.pods = [pod for pod in self.pods if pod is not gone] + self.successors[:1]
+            self.successors = self.successors[1:]
+            return gone
         self._leaving.add(key)
         return self.things[key]
+
+
+def node(name: str, instance_type: str, gpus: int, health: str = "Schedulable", ready: str = "True") -> dict[str, Any]:
+    """A Kubernetes node as HyperPod labels it."""
+    labels = {
+        "node.kubernetes.io/instance-type": instance_type,
+        "sagemaker.amazonaws.com/node-health-status": health,
+    }
+    status = {"conditions": [{"type": "Ready", "status": ready}], "allocatable": {"nvidia.com/gpu": str(gpus)}}
+    return {"metadata": {"name": name, "labels": labels}, "status": status}
+
+
+def pod(name: str, identity: bool = True) -> dict[str, Any]:
+    """A running pod, admitted after its Pod Identity association or before it."""
+    names = ["AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"] if identity else []
+    env = [{"name": variable, "value": "v"} for variable in names]
+    spec = {"containers": [{"name": "ray", "image": "i", "env": env}]}
+    return {"metadata": {"name": name}, "spec": spec, "status": {}}
 
 
 def _handler(fake: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
@@ -88,6 +118,10 @@ def _handler(fake: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
             if fake.refusal:
                 status, message = fake.refusal
                 return self._answer(status, {"kind": "Status", "message": message})
+            if parts.path == "/api/v1/nodes":
+                wanted = query["labelSelector"][0].partition("=")[2]
+                nodes = [n for n in fake.nodes if wanted in n["metadata"]["labels"].values()]
+                return self._answer(200, {"kind": "NodeList", "items": nodes})
             if match := COLLECTION.match(parts.path):
                 namespace, plural = match.groups()
                 if self.command == "POST":
@@ -117,7 +151,7 @@ def kubernetes_api(folder: Path) -> Iterator[tuple[FakeKubernetes, str]]:
     """The server and a kubeconfig that leads to it."""
     fake = FakeKubernetes()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(fake))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     document = {
         "apiVersion": "v1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.grpo import STOCK_ENGINE, flow_overhead, ratios, summary, train_job
+from bench.grpo import STOCK_ENGINE, flow_overhead, ratios, short_job, summary
 from flows.run import load_deployment
 
 OURS = {
@@ -44,7 +44,7 @@ def test_what_was_not_measured_is_null_with_its_reason(monkeypatch: pytest.Monke
 
 def test_the_sides_differ_in_the_engine_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = local_settings(monkeypatch)
-    ours, stock = (train_job(settings, side, "bench").train for side in ("ours", "stock"))
+    ours, stock = (short_job(settings, side, "bench").train for side in ("ours", "stock"))
     assert stock.engine.init_kwargs == STOCK_ENGINE
     engine = ours.engine.model_copy(update={"init_kwargs": STOCK_ENGINE})
     assert stock == ours.model_copy(update={"engine": engine})

@@ -1,4 +1,4 @@
-"""The Kubernetes adapter and the cluster flows against an API on loopback: create, wait, find again, delete twice."""
+"""The Kubernetes adapter against an API on loopback: create, wait, find again, delete."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 
 from flows.run import load_deployment
 from tasks.adapters import ClusterNotReady, KubernetesRefused, KubernetesUnreachable
-from tasks.adapters.kuberay import KubeRay, cluster_shortfall, wait_for_cluster, wait_until_gone
-from tasks.hyperpod import bring_up, leftovers, take_down
+from tasks.adapters.kube_waits import cluster_shortfall, wait_for_cluster, wait_until_gone
+from tasks.adapters.kuberay import KubeRay
 from tasks.hyperpod_settings import HyperPodSettings
-from tasks.manifests import ray_cluster, ray_service, service_account
+from tasks.manifests import ray_cluster, service_account
 from tests.unit.kube_api import FakeKubernetes, kubernetes_api
 
+IMAGE = "registry/maze@sha256:" + "a" * 64
 Api = tuple[FakeKubernetes, KubeRay, HyperPodSettings]
 
 
@@ -42,11 +43,11 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
 
 def test_applying_twice_creates_once_and_a_change_is_a_patch(api: Api) -> None:
     fake, kube, settings = api
-    manifest = ray_cluster(settings, "r")
+    manifest = ray_cluster(settings, "r", IMAGE)
     before = copy.deepcopy(manifest)
     assert [kube.apply(manifest), kube.apply(manifest)] == ["created", "unchanged"]
     assert manifest == before
-    assert kube.apply(ray_cluster(settings, "another-run")) == "changed"
+    assert kube.apply(ray_cluster(settings, "another-run", IMAGE)) == "changed"
     assert fake.changes == ["create rayclusters maze/skyrl-visgym", "patch rayclusters maze/skyrl-visgym"]
 
 
@@ -85,7 +86,7 @@ def test_a_cluster_is_ready_when_its_conditions_say_so(status: dict[str, Any], l
 
 def test_waiting_says_each_state_once_and_ends_when_all_is_there(api: Api) -> None:
     fake, kube, settings = api
-    kube.apply(ray_cluster(settings, "r"))
+    kube.apply(ray_cluster(settings, "r", IMAGE))
     fake.script = [{}, {}, {**READY, "availableWorkerReplicas": 1}, READY]
     said: list[str] = []
     slept: list[float] = []
@@ -99,7 +100,7 @@ def test_waiting_says_each_state_once_and_ends_when_all_is_there(api: Api) -> No
 
 def test_running_out_of_time_gives_the_pods_own_words(api: Api) -> None:
     fake, kube, settings = api
-    kube.apply(ray_cluster(settings, "r"))
+    kube.apply(ray_cluster(settings, "r", IMAGE))
     fake.script = [{**READY, "availableWorkerReplicas": 0}]
     waiting = {"reason": "ImagePullBackOff", "message": "manifest unknown"}
     container = {"name": "ray-worker", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
@@ -121,7 +122,7 @@ def test_running_out_of_time_gives_the_pods_own_words(api: Api) -> None:
 
 def test_a_cluster_that_vanishes_was_taken_away(api: Api) -> None:
     fake, kube, settings = api
-    kube.apply(ray_cluster(settings, "r"))
+    kube.apply(ray_cluster(settings, "r", IMAGE))
     fake.script = [{}]
     with pytest.raises(ClusterNotReady, match="vanished: pre-empted or deleted"):
         wait_for_cluster(
@@ -136,7 +137,7 @@ def test_a_refusal_says_what_to_do(api: Api, status: int, remedy: str) -> None:
     fake, kube, settings = api
     fake.refusal = (status, "because")
     with pytest.raises(KubernetesRefused, match=f"answered {status} .*because; .*{remedy}"):
-        kube.apply(ray_cluster(settings, "r"))
+        kube.apply(ray_cluster(settings, "r", IMAGE))
 
 
 def test_no_kubeconfig_and_no_server_are_told_apart(tmp_path: Path) -> None:
@@ -148,39 +149,9 @@ def test_no_kubeconfig_and_no_server_are_told_apart(tmp_path: Path) -> None:
         kube.look("RayCluster", "maze", "c")
 
 
-def test_bringing_up_makes_the_account_first_and_a_second_time_changes_nothing(api: Api) -> None:
-    fake, kube, settings = api
-    fake.script = [{}, READY]
-    said: list[str] = []
-    bring_up(kube, settings, "r", said.append)
-    bring_up(kube, settings, "r", said.append)
-    assert fake.changes == ["create serviceaccounts maze/maze-ray", "create rayclusters maze/skyrl-visgym"]
-    assert said[-1] == "RayCluster maze/skyrl-visgym is ready: 3 workers, 6 GPUs"
-
-
-def test_taking_down_ends_serving_before_training_and_twice_is_harmless(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake, kube, settings = api
-    monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
-    server = load_deployment("plan/hyperpod", {})[1]["settings"].run.serve.server
-    kube.apply(ray_cluster(settings, "r"))
-    kube.apply(ray_service(settings, server, "r"))
-    fake.changes.clear()
-    assert leftovers(kube, settings) == {"RayService maze/visgym-llm": 15.89, "RayCluster maze/skyrl-visgym": 36.61}
-    assert take_down(kube, settings, dry_run=True, say=lambda text: None) == leftovers(kube, settings)
-    assert fake.changes == []
-    assert take_down(kube, settings, dry_run=False, say=lambda text: None) == {}
-    assert take_down(kube, settings, dry_run=False, say=lambda text: None) == {}
-    assert fake.changes == [
-        "delete rayservices maze/visgym-llm Foreground",
-        "delete rayclusters maze/skyrl-visgym Foreground",
-    ]
-
-
 def test_a_deletion_that_never_ends_is_an_error_that_names_the_operator(api: Api) -> None:
     fake, kube, settings = api
-    kube.apply(ray_cluster(settings, "r"))
+    kube.apply(ray_cluster(settings, "r", IMAGE))
     fake.operator_runs = False
     kube.delete("RayCluster", "maze", "skyrl-visgym")
     times = iter([0.0, 10.0, 700.0])

@@ -17,6 +17,7 @@ from tasks.plan import skyrl_config
 from tasks.records import MazesRef
 from tasks.sizing import PlanRefused, checks, costs_usd, durations_h, lora_params, require, sizes
 
+IMAGE = "registry/maze@sha256:" + "a" * 64
 MAZES = MazesRef(
     eval_sha256="e" * 64, num_eval_mazes=64, ceiling=48, train_sha256="t" * 64, num_train_mazes=4096, train_ceiling=3000
 )
@@ -67,11 +68,10 @@ def test_hours_and_costs_follow_from_expectations_and_prices(settings: PlanFlowS
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hyperpod.shared_size_gb": 100}, "165 GB kept, 100 GB there; keep fewer checkpoints"),
+        ({"run.hosting.shared_size_gb": 100}, "165 GB kept, 100 GB there; keep fewer checkpoints"),
         ({"run.train.shared_dir": "/tmp/runs"}, "put train.shared_dir and train.model_path under /shared"),
         (
-            {"hyperpod.workers": {"instance_type": "ml.g7e.12xlarge", "count": 2, "num_cpus": 44, "memory_gib": 16,
-                                  "num_gpus": 2, "usd_per_h": 1}},
+            {"run.hosting.workers.count": 2, "run.hosting.workers.memory_gib": 16},
             r"2 x 2 GPUs, 6 wanted(.|\n)*33 GiB for the state dict on rank 0, 16 GiB in the pod",
         ),
     ],
@@ -101,8 +101,8 @@ def pods(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def cluster_specs(settings: PlanFlowSettings) -> list[dict[str, Any]]:
-    service = ray_service(settings.hyperpod, settings.run.serve.server, "r")
-    return [ray_cluster(settings.hyperpod, "r")["spec"], service["spec"]["rayClusterConfig"]]
+    service = ray_service(settings.hyperpod, settings.run.serve.server, IMAGE)
+    return [ray_cluster(settings.hyperpod, "r", IMAGE)["spec"], service["spec"]["rayClusterConfig"]]
 
 
 def test_ray_clusters_keep_the_rules_of_kuberay_and_hyperpod(settings: PlanFlowSettings) -> None:
@@ -133,14 +133,14 @@ def test_only_workers_ask_for_gpus_and_tolerate_their_nodes(settings: PlanFlowSe
 
 
 def test_the_endpoint_operator_is_told_who_may_submit(settings: PlanFlowSettings) -> None:
-    assert ray_cluster(settings.hyperpod, "r")["metadata"]["annotations"] == {
+    assert ray_cluster(settings.hyperpod, "r", IMAGE)["metadata"]["annotations"] == {
         "access.sagemaker.amazonaws.com/enabled": "true",
         "access.sagemaker.amazonaws.com/access-strategy": "ray-access-strategy-private",
     }
 
 
 def test_the_service_carries_the_application_and_never_doubles_its_gpus(settings: PlanFlowSettings) -> None:
-    service = ray_service(settings.hyperpod, settings.run.serve.server, "r")
+    service = ray_service(settings.hyperpod, settings.run.serve.server, IMAGE)
     application = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"][0]
     assert application["import_path"] == "ray.serve.llm:build_openai_app"
     (model,) = application["args"]["llm_configs"]
@@ -151,7 +151,7 @@ def test_the_service_carries_the_application_and_never_doubles_its_gpus(settings
 
 
 def test_manifests_read_as_they_were_written(settings: PlanFlowSettings) -> None:
-    service = ray_service(settings.hyperpod, settings.run.serve.server, "r")
+    service = ray_service(settings.hyperpod, settings.run.serve.server, IMAGE)
     text = as_yaml(service)
     assert yaml.safe_load(text) == service
     assert "serveConfigV2: |\n    http_options:" in text
@@ -160,7 +160,9 @@ def test_manifests_read_as_they_were_written(settings: PlanFlowSettings) -> None
 
 def test_an_image_by_tag_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Exception, match="serve_image"):
-        planned(monkeypatch, **{"hyperpod.serve_image": "public.ecr.aws/deep-learning-containers/ray:serve-llm-cuda"})
+        planned(
+            monkeypatch, **{"run.hosting.serve_image": "public.ecr.aws/deep-learning-containers/ray:serve-llm-cuda"}
+        )
 
 
 def test_the_written_plan_is_what_the_flow_returns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -169,7 +171,7 @@ def test_the_written_plan_is_what_the_flow_returns(monkeypatch: pytest.MonkeyPat
     settings = planned(monkeypatch, **{"plan.output_dir": str(tmp_path)})
     run = settings.run
     made = tasks.plan.write_plan.fn(
-        settings.plan, settings.hyperpod, run.train, run.serve.server, run.tracking, "hyperpod", MAZES
+        settings.plan, settings.hyperpod, run.image, run.train, run.serve.server, run.tracking, "hyperpod", MAZES
     )
     assert json.loads((tmp_path / "plan.json").read_text()) == made
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -179,4 +181,6 @@ def test_the_written_plan_is_what_the_flow_returns(monkeypatch: pytest.MonkeyPat
     text = as_text(made)
     assert "At most 48 of the 64 evaluation mazes" in text
     assert "RayCluster maze/skyrl-visgym: 1 x ml.r5d.16xlarge, 3 x ml.g7e.12xlarge (6 GPUs)" in text
-    assert text.count("not built yet") == 2
+    assert text.count("not pinned yet") == 2
+    cluster = yaml.safe_load((tmp_path / "ray-cluster.yaml").read_text())
+    assert pods(cluster["spec"])[0]["containers"][0]["image"].endswith("/maze-train:built-by-the-run")

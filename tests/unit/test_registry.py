@@ -15,8 +15,8 @@ import tasks.promote
 from serving.adapter import CERTIFICATE
 from serving.settings import ServerSettings
 from tasks.adapters import NoSuchAdapter, NotProven
-from tasks.adapters.registry import ChampionRegistry
-from tasks.promote import move_champion, promote_adapter, registry_of
+from tasks.adapters.registry import ChampionRegistry, registry_of
+from tasks.promote import move_champion, promote_adapter
 from tasks.records import Certificate, ChampionChange, Comparison, Decision, PublishedAdapter, Verdict
 from tasks.settings import TrackingSettings
 from tests.unit.samples import SERVER, certificate_of

@@ -64,7 +64,8 @@ def test_prefect_s_server_takes_every_deployment_as_it_is_filled_in(name: str) -
     schema = parameter_schema(flow).model_dump_for_openapi()
     validate(filled, schema, raise_on_error=True)
     wrong = copy.deepcopy(filled)
-    stage, key = ("tracking", "tracking_uri") if "tracking" in wrong["settings"] else ("hyperpod", "region")
+    texts = (("tracking", "tracking_uri"), ("plan", "python"), ("hosting", "region"))
+    stage, key = next(text for text in texts if text[0] in wrong["settings"])
     wrong["settings"][stage][key] = 1
     with pytest.raises(ValidationError, match="is not of type 'string'"):
         validate(wrong, schema, raise_on_error=True)
@@ -85,11 +86,18 @@ def test_prefect_s_server_takes_every_deployment_as_it_is_filled_in(name: str) -
         ({"serve.server.max_images": 8}, "serve.server.max_images is 8, an episode has up to 15"),
         ({"play.max_reply_tokens": 16}, "play.max_reply_tokens is 16, train.grpo.max_reply_tokens 8"),
         ({"run_name": "Not a name"}, "run_name"),
+        ({"image.kind": "podman"}, "image"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_starts(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterTypeError, match=message):
         retrain_settings(**changes)
+
+
+@pytest.mark.usefixtures("addresses")
+def test_pods_without_an_image_are_refused() -> None:
+    with pytest.raises(ParameterTypeError, match=r"which image the pods take for train, serve: build it .* or pin it"):
+        load_deployment("retrain/hyperpod", {"image": {"kind": "installed", "locks": {}}})
 
 
 @pytest.mark.usefixtures("addresses")

@@ -1,0 +1,97 @@
+"""Learning curves of ours and of stock SkyRL: ``python -m bench.curves [sides=stock,ours] [steps=12]``.
+
+Same settings, seed, mazes and evaluations; the sides are trained one after the other, as Ray jobs (bench/side.py). Each
+evaluation is compared maze by maze (exact McNemar test). Writes ``.local/bench/curves.json`` and ``curves.png``; a side
+that is not asked for keeps the curve of an earlier call.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from bench.grpo import Collected, side_job
+from flows.run import load_deployment
+from flows.settings import RetrainSettings
+from rl.score import EvalReport
+from tasks.adapters.ray_jobs import RayJobs
+from tasks.gate import compare, wilson_interval
+from tasks.jobs import entrypoint, followed_to_its_end, submit_once
+from tasks.pictures import save_png
+
+OUT = Path(".local/bench/curves.json")
+Curves = dict[str, list[EvalReport]]
+
+
+def train_side(settings: RetrainSettings, side: str) -> list[EvalReport]:
+    """Train one side to its end; its evaluations by step."""
+    job = side_job(settings, side, f"curve-{side}-{datetime.now():%m%d-%H%M}")
+    jobs = RayJobs(settings.cluster.jobs_address)
+    submission_id = submit_once(
+        jobs, job.run_name, entrypoint(settings.job, "bench.side", side, "curve", job.model_dump_json())
+    )
+    story = followed_to_its_end(jobs, submission_id, Collected(), settings.job)
+    return [story.evaluations[step] for step in sorted(story.evaluations)]
+
+
+def comparison(curves: Curves) -> list[dict[str, Any]]:
+    """One row a step that both sides evaluated."""
+    stock = {report.step: report for report in curves["stock"]}
+    rows = []
+    for report in curves["ours"]:
+        if report.step in stock:
+            found = compare(report, stock[report.step])
+            rows.append(
+                {
+                    "step": report.step,
+                    "ours": report.num_solved,
+                    "stock": stock[report.step].num_solved,
+                    "only_ours": found.wins,
+                    "only_stock": found.losses,
+                    "p_value": round(found.p_value, 4),
+                }
+            )
+    return rows
+
+
+def drawn(curves: Mapping[str, list[EvalReport]]) -> Figure:
+    """Mazes solved over steps, both sides with 95% Wilson intervals."""
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for side, reports in curves.items():
+        steps, num_mazes = [report.step for report in reports], reports[0].num_mazes
+        bounds = [wilson_interval(report.num_solved, num_mazes) for report in reports]
+        axes.fill_between(
+            steps, [low * num_mazes for low, _ in bounds], [high * num_mazes for _, high in bounds], alpha=0.15, lw=0
+        )
+        axes.plot(steps, [report.num_solved for report in reports], marker="o", label=side)
+        axes.set(ylim=(0, num_mazes * 1.05), ylabel=f"mazes solved, of {num_mazes}")
+    axes.set(xlabel="GRPO step", title="ours and stock SkyRL: same seed, same settings")
+    axes.legend(loc="lower right")
+    return figure
+
+
+def main(argv: list[str]) -> None:
+    options = dict(argument.split("=", 1) for argument in argv[1:])
+    changes = {"train.grpo.max_steps": int(options["steps"])} if "steps" in options else {}
+    settings: RetrainSettings = load_deployment("retrain/local", changes)[1]["settings"]
+    known = json.loads(OUT.read_text())["curves"] if OUT.exists() else {}
+    curves = {side: [EvalReport.model_validate(report) for report in reports] for side, reports in known.items()}
+    for side in options.get("sides", "stock,ours").split(","):
+        curves[side] = train_side(settings, side)
+        rows = comparison(curves) if {"ours", "stock"} <= curves.keys() else []
+        document = {"rows": rows, "curves": {name: [r.model_dump() for r in found] for name, found in curves.items()}}
+        OUT.parent.mkdir(parents=True, exist_ok=True)
+        OUT.write_text(json.dumps(document) + "\n")
+        print(json.dumps(rows, indent=1))
+    save_png(drawn(curves), OUT.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main(sys.argv)

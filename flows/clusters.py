@@ -1,0 +1,37 @@
+"""The AWS run's Ray clusters by hand: up before a run, and whatever a run left behind away after it.
+
+cluster-up needs a Prefect API and a kubeconfig that leads to the EKS cluster (hosting.kubeconfig); cleanup needs what
+its settings name: the Ray Jobs API if it still answers, MLflow for the champion, S3, and on AWS the kubeconfig.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+
+from flows.settings import CleanupFlowSettings, ClusterUpSettings
+from tasks.cleanup import clean_up, usd_per_h
+from tasks.clusters import create_training_cluster
+
+
+@flow(name="cluster-up")
+def cluster_up(settings: ClusterUpSettings) -> str:
+    """Create the RayCluster that trains, or find it, and wait until it is ready."""
+    create_training_cluster(settings.hosting, settings.readiness, settings.run_name, {})
+    return f"RayCluster {settings.hosting.namespace}/{settings.hosting.train_cluster} is ready"
+
+
+@flow(name="cleanup", flow_run_name="cleanup-{settings.run_name}")
+def cleanup(settings: CleanupFlowSettings) -> dict[str, Any]:
+    """Remove what the settings name of a run's remains; returns what still exists and what it costs an hour."""
+    left = clean_up(
+        settings.cleanup,
+        settings.hosting,
+        settings.cluster,
+        settings.server,
+        settings.tracking,
+        settings.run_name,
+        settings.dry_run,
+    )
+    return {"left": [thing.model_dump() for thing in left], "usd_per_h": round(usd_per_h(left), 2)}

@@ -1,0 +1,60 @@
+"""Adapters in the object store, found by their run and taken away for good: every version, every unfinished upload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from serving.publish import AdapterStore
+
+
+def adapter_sizes(s3: Any, adapters_uri: str, prefix: str) -> dict[str, int]:
+    """Adapter name -> bytes of its objects, for names that start so."""
+    bucket, _, folder = adapters_uri.removeprefix("s3://").partition("/")
+    sizes: dict[str, int] = {}
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{folder}/{prefix}"):
+        for found in page.get("Contents", []):
+            name = found["Key"].removeprefix(f"{folder}/").partition("/")[0]
+            sizes[name] = sizes.get(name, 0) + found["Size"]
+    return sizes
+
+
+def retire(s3: Any, adapters_uri: str, adapter_name: str) -> None:
+    """Delete an adapter, first what makes it visible to servers, then older versions and unfinished uploads."""
+    AdapterStore(s3, adapters_uri, adapter_name).remove()
+    bucket, _, folder = adapters_uri.removeprefix("s3://").partition("/")
+    prefix = f"{folder}/{adapter_name}/"
+    for key, version in _versions(s3, bucket, prefix):
+        s3.delete_object(Bucket=bucket, Key=key, VersionId=version)
+    for key, upload in _uploads(s3, bucket, prefix):
+        s3.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
+
+
+def _versions(s3: Any, bucket: str, prefix: str) -> list[tuple[str, str]]:
+    """What a versioned bucket keeps of deleted objects, their delete markers too."""
+    pages = _pages(s3, "list_object_versions", bucket, prefix)
+    kinds = ("Versions", "DeleteMarkers")
+    return [
+        (found["Key"], found["VersionId"])
+        for page in pages
+        for kind in kinds
+        for found in page.get(kind, [])
+        # A bucket without versions lists what is there under this id.
+        if found["VersionId"] != "null"
+    ]
+
+
+def _uploads(s3: Any, bucket: str, prefix: str) -> list[tuple[str, str]]:
+    pages = _pages(s3, "list_multipart_uploads", bucket, prefix)
+    return [(found["Key"], found["UploadId"]) for page in pages for found in page.get("Uploads", [])]
+
+
+def _pages(s3: Any, operation: str, bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
+    """Pages of a listing; none where the store has no such thing, as simple S3 servers do."""
+    try:
+        yield from s3.get_paginator(operation).paginate(Bucket=bucket, Prefix=prefix)
+    except ClientError as error:
+        if error.response.get("Error", {}).get("Code") not in ("NotImplemented", "MethodNotAllowed", "501", "405"):
+            raise

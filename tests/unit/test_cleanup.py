@@ -1,0 +1,134 @@
+"""Clean-up by a run's name: what goes, what stays and why, twice, and when a part of it fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from serving.retire import adapter_sizes, retire
+from tasks.adapters import ClusterUnreachable, JobState
+from tasks.cleanup import usd_per_h
+from tasks.leftovers import Adapters, Jobs, clean
+from tasks.records import Leftover
+
+URI = "s3://models/adapters/tiny"
+
+
+class FakeJobs:
+    """Jobs that end one look after they were stopped."""
+
+    def __init__(self, *unfinished: str) -> None:
+        self.running, self.stopping, self.events = list(unfinished), "", []
+
+    def unfinished(self) -> list[str]:
+        return list(self.running)
+
+    def stop(self, submission_id: str) -> None:
+        self.events.append(f"stop {submission_id}")
+        self.stopping = submission_id
+
+    def state(self, submission_id: str) -> JobState:
+        gone = submission_id not in self.running
+        if submission_id == self.stopping:
+            self.running.remove(submission_id)
+            self.stopping = ""
+        return JobState(status="STOPPED" if gone else "RUNNING", message="")
+
+
+@pytest.fixture(scope="module")
+def s3() -> Any:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "region_name": "us-east-1"}
+    yield boto3.client("s3", endpoint_url=f"http://{host}:{port}", **keys)
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3: Any, request: pytest.FixtureRequest) -> Any:
+    """A versioned bucket with two adapters of run r, one of run r-2, and an upload that nobody finished."""
+    s3.create_bucket(Bucket="models")
+    s3.put_bucket_versioning(Bucket="models", VersioningConfiguration={"Status": "Enabled"})
+    for adapter in ("r-step-4", "r-step-8", "r-2-step-4"):
+        for name in ("adapter_config.json", "adapter_model.safetensors", "manifest.json"):
+            for body in (b"old", b"0" * 1000):
+                s3.put_object(Bucket="models", Key=f"adapters/tiny/{adapter}/{name}", Body=body)
+    s3.create_multipart_upload(Bucket="models", Key="adapters/tiny/r-step-4/adapter_model.safetensors")
+    yield s3
+    for page in s3.get_paginator("list_object_versions").paginate(Bucket="models"):
+        for found in [*page.get("Versions", []), *page.get("DeleteMarkers", [])]:
+            s3.delete_object(Bucket="models", Key=found["Key"], VersionId=found["VersionId"])
+    for upload in s3.list_multipart_uploads(Bucket="models").get("Uploads", []):
+        s3.abort_multipart_upload(Bucket="models", Key=upload["Key"], UploadId=upload["UploadId"])
+    s3.delete_bucket(Bucket="models")
+
+
+def test_only_this_run_s_jobs_are_stopped_and_they_have_ended_afterwards() -> None:
+    jobs = FakeJobs("r-train-1", "r-publish-8-1", "r-2-train-1", "other")
+    slept: list[float] = []
+    part = Jobs(lambda: jobs, 10.0, slept.append)  # type: ignore[arg-type,return-value]
+    for _ in range(2):
+        assert clean([part], ["jobs"], "r", dry_run=False, say=lambda text: None) == []
+    assert jobs.events == ["stop r-train-1", "stop r-publish-8-1"]
+    assert jobs.running == ["r-2-train-1", "other"]
+
+
+def test_a_cluster_that_is_gone_has_no_jobs() -> None:
+    def connect() -> Any:
+        raise ClusterUnreachable("no Ray Jobs API")
+
+    assert Jobs(connect, 1.0).find("r") == []
+
+
+def test_a_job_that_does_not_end_is_an_error() -> None:
+    jobs = FakeJobs("r-train-1")
+    jobs.state = lambda submission_id: JobState(status="RUNNING", message="")  # type: ignore[method-assign]
+    part = Jobs(lambda: jobs, 3.0, lambda s: None)  # type: ignore[arg-type,return-value]
+    with pytest.raises(ExceptionGroup) as caught:
+        clean([part], ["jobs"], "r", dry_run=False, say=lambda text: None)
+    assert "r-train-1 has not ended 3 s after it was stopped" in str(caught.value.exceptions[0])
+
+
+def test_adapters_of_the_run_go_with_every_version_and_the_champion_stays(bucket: Any) -> None:
+    part = Adapters(bucket, URI, lambda: {"r-step-8": "it is champion"}, 0.023)
+    looked = clean([part], [], "r", dry_run=True, say=lambda text: None)
+    assert [left.name for left in looked] == ["r-step-4", "r-step-8"]
+    for _ in range(2):
+        left = clean([part], ["adapters"], "r", dry_run=False, say=lambda text: None)
+        assert [(thing.name, thing.keep) for thing in left] == [("r-step-8", "it is champion")]
+    prefix = "adapters/tiny/r-step-4/"
+    versions = bucket.list_object_versions(Bucket="models", Prefix=prefix)
+    assert "Versions" not in versions
+    assert "DeleteMarkers" not in versions
+    assert "Uploads" not in bucket.list_multipart_uploads(Bucket="models", Prefix=prefix)
+    assert adapter_sizes(bucket, URI, "r-2-step-") == {"r-2-step-4": 3000}
+
+
+def test_an_adapter_that_is_gone_is_retired_already(bucket: Any) -> None:
+    retire(bucket, URI, "r-step-4")
+    retire(bucket, URI, "r-step-4")
+    assert adapter_sizes(bucket, URI, "r-step-") == {"r-step-8": 3000}
+
+
+def test_a_part_that_fails_keeps_none_of_the_others(bucket: Any) -> None:
+    class Broken:
+        name = "serving"
+
+        def find(self, run_name: str) -> list[Leftover]:
+            raise PermissionError("denied")
+
+    adapters = Adapters(bucket, URI, dict, 0.023)
+    with pytest.raises(ExceptionGroup, match="clean-up of r is not complete; run it again"):
+        clean([Broken(), adapters], ["adapters"], "r", dry_run=False, say=lambda text: None)  # type: ignore[list-item]
+    assert adapters.find("r") == []
+
+
+def test_pods_are_not_paid_for_twice() -> None:
+    pods = [Leftover(part="training", name="c", usd_per_h=36.61), Leftover(part="adapters", name="a", usd_per_h=0.01)]
+    assert usd_per_h(pods) == pytest.approx(36.62)
+    machines = [Leftover(part="machines", name="gpu", usd_per_h=31.08)]
+    assert usd_per_h(pods + machines) == pytest.approx(31.09)
