@@ -1,0 +1,140 @@
+"""The retrain flow's order, and its end: whatever stage fails, the run is cleaned up and closed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flows.retrain
+import tasks.cleanup
+from flows.run import load_deployment
+from flows.settings import RetrainSettings
+from tasks.records import Leftover
+
+STAGES = [
+    "prepare_data",
+    "build_images",
+    "create_training_cluster",
+    "ensure_cluster",
+    "check_readiness",
+    "run_training",
+    "pick_best",
+    "publish_adapter",
+    "probe_training_side",
+    "release_training_cluster",
+    "create_serving_cluster",
+    "ensure_endpoint",
+    "evaluate_endpoint",
+    "evaluate_endpoint",
+    "prove_adapter",
+    "judge_adapter",
+    "promote_adapter",
+    "write_report",
+]
+
+
+class Anything:
+    """A record with whatever fields a later stage asks for."""
+
+    def __getattr__(self, name: str) -> Any:
+        return Anything() if name in ("adapter", "certificate", "best") else name
+
+
+class Stages:
+    """Records what was called; the stage that is to fail does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events: list[str] = []
+        self.fails: dict[str, BaseException] = {}
+        for name in set(STAGES):
+            monkeypatch.setattr(flows.retrain, name, self._stage(name))
+        monkeypatch.setattr(flows.retrain, "tracked_run", self._tracked_run)
+        monkeypatch.setattr(flows.retrain, "current_champion", lambda *args, **kwargs: None)
+        monkeypatch.setattr(flows.retrain, "require_proof", lambda certificate: None)
+        monkeypatch.setattr(flows.retrain, "ServedRun", lambda **parts: Anything())
+        monkeypatch.setattr(tasks.cleanup, "clean_up", self._stage("clean_up", [Leftover(part="jobs", name="j")]))
+        monkeypatch.setattr(tasks.cleanup, "MlflowRuns", lambda *args: self)
+        monkeypatch.setattr(tasks.cleanup, "get_run_logger", lambda: logging.getLogger("test"))
+
+    def log_text(self, run_id: str, document: str, name: str) -> None:
+        self.events.append(f"log {name}")
+
+    def _stage(self, name: str, result: Any = None) -> Any:
+        def stage(*args: Any, **kwargs: Any) -> Any:
+            self.events.append(name)
+            if name in self.fails:
+                raise self.fails[name]
+            return Anything() if result is None else result
+
+        return stage
+
+    @contextmanager
+    def _tracked_run(self, *args: Any) -> Iterator[Any]:
+        try:
+            yield Anything()
+        except BaseException as error:
+            self.events.append(f"close after {type(error).__name__}")
+            raise
+        self.events.append("close")
+
+
+@pytest.fixture
+def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
+    return Stages(monkeypatch)
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> RetrainSettings:
+    monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
+    return load_deployment("retrain/hyperpod", {"run_name": "r"})[1]["settings"]
+
+
+def test_stages_run_in_their_order_and_clean_up_comes_last(stages: Stages, settings: RetrainSettings) -> None:
+    flows.retrain.retrain.fn(settings)
+    assert stages.events == [*STAGES, "clean_up", "log left.json", "close"]
+
+
+@pytest.mark.parametrize("stage", sorted(set(STAGES) - {"prepare_data"}))
+def test_a_failure_in_any_stage_still_cleans_up_and_is_what_is_raised(
+    stages: Stages, settings: RetrainSettings, stage: str
+) -> None:
+    stages.fails = {stage: ConnectionError("gone")}
+    with pytest.raises(ConnectionError, match="gone"):
+        flows.retrain.retrain.fn(settings)
+    assert stages.events == [
+        *STAGES[: STAGES.index(stage) + 1],
+        "clean_up",
+        "log left.json",
+        "close after ConnectionError",
+    ]
+
+
+def test_a_cancelled_run_cleans_up_too(stages: Stages, settings: RetrainSettings) -> None:
+    stages.fails = {"run_training": KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        flows.retrain.retrain.fn(settings)
+    assert stages.events[-3:] == ["clean_up", "log left.json", "close after KeyboardInterrupt"]
+
+
+def test_a_clean_up_that_fails_hides_no_earlier_failure_and_ends_a_good_run_as_failed(
+    stages: Stages, settings: RetrainSettings
+) -> None:
+    stages.fails = {"clean_up": PermissionError("denied"), "run_training": ConnectionError("gone")}
+    with pytest.raises(ConnectionError, match="gone"):
+        flows.retrain.retrain.fn(settings)
+    del stages.fails["run_training"]
+    with pytest.raises(PermissionError, match="denied"):
+        flows.retrain.retrain.fn(settings)
+    assert stages.events[-1] == "close after PermissionError"
+
+
+def test_bad_data_ends_a_run_before_anything_was_made(stages: Stages, settings: RetrainSettings) -> None:
+    stages.fails = {"prepare_data": ValueError("another evaluation set")}
+    with pytest.raises(ValueError, match="another evaluation set"):
+        flows.retrain.retrain.fn(settings)
+    assert stages.events == ["prepare_data"]
