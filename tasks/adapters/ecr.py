@@ -1,0 +1,69 @@
+"""ECR through boto3: a login, and repositories that are there before anything is pushed."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tasks.adapters import AwsRefused
+from tasks.adapters.image_registry import Credentials
+
+ACCOUNT = re.compile(r"^(\d{12})\.dkr\.ecr\.")
+CACHE_TAGS = "buildcache*"
+
+
+class Ecr:
+    """The registry of one account and region. Raises AwsRefused."""
+
+    def __init__(self, region: str, host: str, client: Any = None) -> None:
+        match = ACCOUNT.match(host)
+        # Without the account in its name, as on loopback, ECR takes the identity's own.
+        self._registry = {"registryId": match.group(1)} if match else {}
+        self._ecr = client or boto3.client("ecr", region_name=region)
+
+    def credentials(self) -> Credentials:
+        """A token made now. It holds for twelve hours; what ECR says about its end is not looked at."""
+        answer = ask_aws(self._ecr.get_authorization_token, "ecr:GetAuthorizationToken")
+        token = base64.b64decode(answer["authorizationData"][0]["authorizationToken"]).decode()
+        user, _, password = token.partition(":")
+        return Credentials(user, password)
+
+    def ensure_repository(self, name: str) -> bool:
+        """Make the repository; False when it is there. Its tags never move, but for the build cache's."""
+        try:
+            ask_aws(
+                self._ecr.create_repository,
+                "ecr:CreateRepository",
+                repositoryName=name,
+                imageTagMutability="IMMUTABLE_WITH_EXCLUSION",
+                imageTagMutabilityExclusionFilters=[{"filterType": "WILDCARD", "filter": CACHE_TAGS}],
+                imageScanningConfiguration={"scanOnPush": True},
+                **self._registry,
+            )
+        except AwsRefused as refusal:
+            if _code(refusal.__cause__) == "RepositoryAlreadyExistsException":
+                return False
+            raise
+        return True
+
+
+def ask_aws(call: Any, permission: str, **arguments: Any) -> Any:
+    """One request; raises AwsRefused, which names the permission that it takes."""
+    try:
+        return call(**arguments)
+    except ClientError as error:
+        said = error.response.get("Error", {})
+        raise AwsRefused(
+            f"{error.operation_name} was refused: {said.get('Code')}: {said.get('Message')}; check the names in "
+            f"image, and that the identity has {permission}"
+        ) from error
+    except BotoCoreError as error:
+        raise AwsRefused(f"AWS cannot be asked: {error}; check credentials, region and network") from error
+
+
+def _code(error: BaseException | None) -> str:
+    return str(error.response.get("Error", {}).get("Code")) if isinstance(error, ClientError) else ""
