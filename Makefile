@@ -87,3 +87,5 @@ lock: $(UV) ## compile the lock files again from pyproject.toml
 	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-header --extra flows --extra dev -o locks/flows.txt
 	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-header --extra train --override locks/overrides.txt -o locks/train.txt
 	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-header --extra serve --override locks/overrides.txt -o locks/serve.txt
+	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-header --extra train-gpu --override locks/overrides-gpu.txt -o locks/train-gpu.txt
+	@echo flash-attn==2.8.3 | $(UV) pip compile - --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-header --no-deps -o locks/flash-attn.txt
