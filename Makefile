@@ -58,7 +58,7 @@ base-model: up ## build and fine-tune the tiny base model again
 	@$(WITH_SERVICES) .venv/bin/python -m flows.run base-model/local $(SET)
 
 deploy: up ## register the deployments in the Prefect UI
-	@$(WITH_SERVICES) .venv/bin/prefect work-pool create local --type process --overwrite >/dev/null && .venv/bin/prefect --no-prompt deploy --all
+	@$(WITH_SERVICES) for pool in local hyperpod; do .venv/bin/prefect work-pool create $$pool --type process --overwrite >/dev/null; done && .venv/bin/prefect --no-prompt deploy --all
 
 worker: up ## run what is started from the Prefect UI
 	@$(WITH_SERVICES) .venv/bin/prefect worker start --pool local

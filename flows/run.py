@@ -51,6 +51,13 @@ def load_deployment(name: str, overrides: dict[str, Any]) -> tuple[Flow[..., Any
     return flow, flow.validate_parameters(parameters)
 
 
+def job_env(name: str) -> dict[str, str]:
+    """What a worker adds to the environment of this deployment's runs."""
+    variables = deployments()[name]["work_pool"].get("job_variables", {})
+    filled: Any = apply_values(copy.deepcopy(variables.get("env", {})), {})
+    return filled
+
+
 def _set(document: dict[str, Any], path: str, value: Any) -> None:
     *parents, last = path.split(".")
     for key in parents:
@@ -64,6 +71,7 @@ def main(argv: list[str]) -> int:
         return 2
     pairs = (argument.split("=", 1) for argument in argv[2:])
     flow, parameters = load_deployment(argv[1], {key: yaml.safe_load(value) for key, value in pairs})
+    os.environ.update(job_env(argv[1]))
     result = flow(**parameters)
     print("\n" + as_text(result))
     tracking = getattr(parameters["settings"], "tracking", None)

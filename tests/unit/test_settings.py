@@ -13,7 +13,7 @@ from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import ValidationError, validate
 from prefect.utilities.templating import apply_values
 
-from flows.run import UnknownDeployment, deployments, load_deployment
+from flows.run import UnknownDeployment, deployments, job_env, load_deployment
 from flows.settings import RetrainSettings
 from rl.checkpoints import CheckpointMismatch, adapter_digests, latest_complete_checkpoint
 from rl.events import Evaluated, Event, EventLog, Progress, Saved, parse_line
@@ -92,6 +92,13 @@ def test_prefect_s_server_takes_every_deployment_as_it_is_filled_in(name: str) -
 def test_settings_that_cannot_work_are_refused_before_anything_starts(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterTypeError, match=message):
         retrain_settings(**changes)
+
+
+@pytest.mark.usefixtures("addresses")
+def test_jobs_and_pods_of_a_run_on_hyperpod_take_the_same_way_to_the_cluster() -> None:
+    hosting = load_deployment("retrain/hyperpod", {})[1]["settings"].hosting
+    assert job_env("retrain/hyperpod") == {"KUBECONFIG": hosting.kubeconfig}
+    assert job_env("retrain/local") == {}
 
 
 @pytest.mark.usefixtures("addresses")

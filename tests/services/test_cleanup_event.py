@@ -1,0 +1,48 @@
+"""The third door to clean-up: a run whose process is gone is cleaned up by a deployment that the server starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[2]
+PREFECT = str(Path(sys.executable).parent / "prefect")
+
+
+def prefect(env: dict[str, str], *arguments: str) -> None:
+    done = subprocess.run([PREFECT, *arguments], cwd=ROOT, env=env, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def created_runs(client: httpx.Client, deployment_id: str) -> list[dict[str, Any]]:
+    asked = {"flow_runs": {"deployment_id": {"any_": [deployment_id]}}}
+    return client.post("/flow_runs/filter", json=asked).raise_for_status().json()
+
+
+def test_a_run_that_crashed_is_cleaned_up_by_its_name(services: dict[str, str]) -> None:
+    for pool in ("local", "hyperpod"):
+        prefect(services, "work-pool", "create", pool, "--type", "process", "--overwrite")
+    prefect(services, "--no-prompt", "deploy", "--all")
+    with httpx.Client(base_url=services["PREFECT_API_URL"], timeout=30) as client:
+
+        def deployment(name: str) -> str:
+            return client.get(f"/deployments/name/{name}").raise_for_status().json()["id"]
+
+        made = client.post(f"/deployments/{deployment('retrain/local')}/create_flow_run", json={"name": "gone-1"})
+        run_id = made.raise_for_status().json()["id"]
+        crashed = {"state": {"type": "CRASHED", "name": "Crashed", "message": "its worker died"}, "force": True}
+        client.post(f"/flow_runs/{run_id}/set_state", json=crashed).raise_for_status()
+        cleanup_id, deadline = deployment("cleanup/local"), time.monotonic() + 60
+        while not (found := created_runs(client, cleanup_id)) and time.monotonic() < deadline:
+            time.sleep(1.0)
+        (started,) = found
+        settings = started["parameters"]["settings"]
+        assert (settings["run_name"], settings["dry_run"], settings["cleanup"]["remove"]) == ("gone-1", False, ["jobs"])
+        assert settings["cluster"]["jobs_address"] == services["RAY_JOBS_ADDRESS"]
+        # Runs on the laptop are no business of the cluster's clean-up.
+        assert created_runs(client, deployment("cleanup/hyperpod")) == []
