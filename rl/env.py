@@ -39,7 +39,7 @@ class MazeTextEnv(BaseTextEnv):
 
     @staticmethod
     def _messages(seen: Seen) -> Any:
-        return [image_message(seen.text, seen.image)]
+        return [image_message(seen.text, seen.png)]
 
     def outcome(self) -> Outcome:
         """What the episode came to so far."""

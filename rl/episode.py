@@ -10,6 +10,7 @@ import numpy as np
 
 from rl.maze_env import register_maze_2d
 from rl.prompts import ParsingMode, Unparsable, action_text, opening_message, parse_reply, unparsable_feedback
+from rl.render import png_bytes
 from rl.score import Outcome, action_letter
 from rl.settings import MazeSettings
 
@@ -21,6 +22,8 @@ class Seen:
     text: str
     image: np.ndarray
     """uint8 [H, W, 3]."""
+    png: bytes
+    """The same picture, encoded."""
     reward: float
     done: bool
 
@@ -42,7 +45,7 @@ class Episode:
     def start(self) -> Seen:
         """The task and the first picture."""
         self._env.reset(seed=self._seed)
-        return Seen(opening_message(self._env.get_prompt()), self._env.render(), reward=0.0, done=False)
+        return self._seen(opening_message(self._env.get_prompt()), reward=0.0, done=False)
 
     def step(self, reply: str) -> Seen:
         """Carry out one reply."""
@@ -56,12 +59,18 @@ class Episode:
             reward, feedback = float(paid), str(info["env_feedback"])
         self._solved = terminated and reward == 1.0
         done = terminated or len(self._actions) >= self._max_turns
-        return Seen(feedback, self._env.render(), reward, done)
+        return self._seen(feedback, reward, done)
 
     def outcome(self) -> Outcome:
         """What the episode came to so far."""
         unparsable = self._actions.count("?")
         return Outcome(seed=self._seed, solved=self._solved, actions=self._actions, unparsable_replies=unparsable)
+
+    def _seen(self, text: str, reward: float, done: bool) -> Seen:
+        image = self._env.render()
+        # VisGym's environments have no PNG of their own.
+        png = self._env.png() if hasattr(self._env, "png") else png_bytes(image)
+        return Seen(text, image, png, reward, done)
 
     def close(self) -> None:
         self._env.close()

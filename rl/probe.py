@@ -36,9 +36,9 @@ def probe_conversations(maze: MazeSettings, num_probes: int) -> Iterator[Convers
         path = shortest_path(generate_maze(seed, maze.height, maze.width))
         episode = Episode(seed, maze, "tolerant", max_turns=len(path) + 1)
         seen = episode.start()
-        messages: Conversation = [image_message(seen.text, seen.image)]
+        messages: Conversation = [image_message(seen.text, seen.png)]
         for direction in path[: number % 4]:
             reply = action_text(Move(direction))
             seen = episode.step(reply)
-            messages += [{"role": "assistant", "content": reply}, image_message(seen.text, seen.image)]
+            messages += [{"role": "assistant", "content": reply}, image_message(seen.text, seen.png)]
         yield messages

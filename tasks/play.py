@@ -33,7 +33,7 @@ def play_maze(
     messages: list[object] = []
     expected = None if model.endswith(f":{CHAMPION}") else model
     while not seen.done:
-        messages.append(image_message(seen.text, seen.image))
+        messages.append(image_message(seen.text, seen.png))
         reply = endpoint.chat(model, messages, max_reply_tokens)
         expected = expected or reply.model
         if reply.model != expected:

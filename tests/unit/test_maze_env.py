@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from rl.maze import Direction, generate_maze, shortest_path
 from rl.maze_env import Maze2DEnv, register_maze_2d
 from rl.prompts import Move, action_text
-from rl.render import png_bytes, read_grid, render
+from rl.render import Drawing, png_bytes, read_grid, render
 
 
 @given(st.integers(0, 10_000), st.sampled_from([8, 16, 25]), st.data())
@@ -25,6 +28,19 @@ def test_a_picture_reads_back_to_the_same_grid(seed: int, cell_px: int, data: st
     assert (wall_HW == maze.wall_HW).all()
     assert seen_agent == agent
     assert seen_target == maze.target
+
+
+@given(st.integers(0, 10_000), st.sampled_from([3, 8, 13, 25]), st.sampled_from([(5, 5), (7, 9), (9, 11)]), st.data())
+@settings(max_examples=100)
+def test_the_environment_s_own_png_is_its_picture_to_the_pixel(
+    seed: int, cell_px: int, size: tuple[int, int], data: st.DataObject
+) -> None:
+    maze = generate_maze(seed, *size)
+    agent = data.draw(st.tuples(st.integers(0, size[0] - 1), st.integers(0, size[1] - 1)))
+    drawing = Drawing(maze, cell_px)
+    with Image.open(io.BytesIO(drawing.png(agent))) as decoded:
+        assert (decoded.format, decoded.mode) == ("PNG", "P")
+        assert (np.asarray(decoded.convert("RGB")) == drawing.rgb(agent)).all()
 
 
 def test_pictures_have_visgyms_size_and_colours() -> None:
