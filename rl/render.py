@@ -60,19 +60,20 @@ class Drawing:
         return image
 
     def png(self, agent: Cell) -> bytes:
-        """The same picture as a PNG; only the agent's rows are made anew."""
-        top = agent[0] * self._cell_px
-        bottom = top + self._cell_px
-        band = self._colours[top:bottom].copy()
-        left = agent[1] * self._cell_px
-        band[:, left : left + self._cell_px][self._disc] = 3
-        rows = _packed(band)
+        """The same picture as a PNG; only the bytes around the agent are made anew."""
+        top, left = agent[0] * self._cell_px, agent[1] * self._cell_px
+        bottom, right = top + self._cell_px, left + self._cell_px
+        first, last = left // _PIXELS_PER_BYTE, -(-right // _PIXELS_PER_BYTE)
+        around = self._colours[top:bottom, first * _PIXELS_PER_BYTE : last * _PIXELS_PER_BYTE].copy()
+        start = left - first * _PIXELS_PER_BYTE
+        around[:, start : start + self._cell_px][self._disc] = 3
+        rows, whole = _packed(around), self._rows[:, first:last]
         filtered = self._filtered.copy()
-        above = self._rows[top - 1] if top else np.zeros_like(rows[0])
-        filtered[top, 1:] = rows[0] - above
-        filtered[top + 1 : bottom, 1:] = rows[1:] - rows[:-1]
-        if bottom < len(self._rows):
-            filtered[bottom, 1:] = self._rows[bottom] - rows[-1]
+        changed = filtered[:, 1 + first : 1 + last]
+        changed[top] = rows[0] - whole[top - 1] if top else rows[0]
+        changed[top + 1 : bottom] = rows[1:] - rows[:-1]
+        if bottom < len(whole):
+            changed[bottom] = whole[bottom] - rows[-1]
         return self._head + _chunk(b"IDAT", zlib.compress(filtered.data, 1)) + _chunk(b"IEND", b"")
 
     def _cell(self, image: np.ndarray, cell: Cell) -> np.ndarray:
