@@ -103,8 +103,8 @@ class Yard:
                 f"the builder pushed {pushed} and the registry has {digest} under {order.reference}; someone else "
                 "pushes there too, or the builder pushed elsewhere: see image.registry, then run again"
             )
-        say(f"{order.reference} is pushed: {digest}")
-        return _ref(order, digest, built=True)
+        say(f"{order.reference} is pushed: {pushed}")
+        return _ref(order, pushed, built=True)
 
 
 def builder_of(settings: BuildxImages | CodeBuildImages, login: Callable[[], Credentials | None]) -> ImageBuilder:
