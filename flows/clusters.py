@@ -25,13 +25,5 @@ def cluster_up(settings: ClusterUpSettings) -> str:
 @flow(name="cleanup", flow_run_name="cleanup-{settings.run_name}")
 def cleanup(settings: CleanupFlowSettings) -> dict[str, Any]:
     """Remove what the settings name of a run's remains; returns what still exists and what it costs an hour."""
-    left = clean_up(
-        settings.cleanup,
-        settings.hosting,
-        settings.cluster,
-        settings.server,
-        settings.tracking,
-        settings.run_name,
-        settings.dry_run,
-    )
+    left = clean_up(settings, settings.run_name, settings.dry_run)
     return {"left": [thing.model_dump() for thing in left], "usd_per_h": round(usd_per_h(left), 2)}

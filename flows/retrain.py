@@ -52,15 +52,7 @@ def retrain(settings: RetrainSettings) -> dict[str, Any]:
     mazes = timed(prepare_data)(settings.train.data)
     with (
         tracked_run(settings.tracking, run_name, settings.model_dump(mode="json")) as tracked,
-        cleaned_up_after(
-            settings.cleanup,
-            settings.hosting,
-            settings.cluster,
-            settings.serve.server,
-            settings.tracking,
-            run_name,
-            tracked,
-        ),
+        cleaned_up_after(settings.scope, run_name, tracked),
     ):
         images = timed(build_images)(settings.image)
         timed(create_training_cluster)(settings.hosting, settings.readiness, run_name, images)

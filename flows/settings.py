@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import Field, model_validator
 
 from rl.settings import BaseModelSettings, DataSettings, Settings, TrainSettings
 from serving.settings import ServerSettings
+from tasks.cleanup_settings import CleanupScope, CleanupSettings, Hosting
 from tasks.hyperpod_settings import HyperPodSettings, PlanSettings
 from tasks.image_settings import ImageSettings
 from tasks.settings import (
-    CleanupSettings,
     ClusterSettings,
     GateSettings,
     JobSettings,
-    KeptClusters,
     PlaySettings,
     ProofSettings,
     ReadinessSettings,
@@ -23,8 +20,6 @@ from tasks.settings import (
     ServeSettings,
     TrackingSettings,
 )
-
-Hosting = Annotated[KeptClusters | HyperPodSettings, Field(discriminator="kind")]
 
 
 class RetrainSettings(Settings):
@@ -47,6 +42,20 @@ class RetrainSettings(Settings):
     report: ReportSettings
     cleanup: CleanupSettings
     """What is taken away when the run ends, however it ends."""
+
+    @property
+    def scope(self) -> CleanupScope:
+        """Where this run's things are."""
+        return CleanupScope(
+            cleanup=self.cleanup,
+            image=self.image,
+            hosting=self.hosting,
+            cluster=self.cluster,
+            job=self.job,
+            shared_dir=self.train.shared_dir,
+            server=self.serve.server,
+            tracking=self.tracking,
+        )
 
     @model_validator(mode="after")
     def _server_takes_the_adapter(self) -> RetrainSettings:
@@ -125,18 +134,13 @@ class ClusterUpSettings(Settings):
     """Label of what is created; clean-up asks for it."""
 
 
-class CleanupFlowSettings(Settings):
+class CleanupFlowSettings(CleanupScope):
     """Everything the cleanup flow needs."""
 
     run_name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
     """The run whose remains are looked for."""
     dry_run: bool = True
     """Only say what would be removed."""
-    cleanup: CleanupSettings
-    hosting: Hosting
-    cluster: ClusterSettings
-    server: ServerSettings
-    tracking: TrackingSettings
 
 
 class BaseModelFlowSettings(Settings):

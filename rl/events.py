@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -84,15 +84,41 @@ class Probed(_Event):
     """One per generated token, natural logarithm."""
 
 
-Event = Annotated[Progress | Metrics | Evaluated | Saved | Resumed | Fault | Probed, Field(discriminator="kind")]
+class Checked(_Event):
+    """One thing that the run relies on, as a job on the cluster found it."""
+
+    kind: Literal["checked"] = "checked"
+    name: str
+    holds: bool
+    found: str
+    remedy: str = ""
+    """What to do where it does not hold."""
+
+
+class Stored(_Event):
+    """A folder of a run on the shared file system, as clean-up found it."""
+
+    kind: Literal["stored"] = "stored"
+    path: str
+    size_bytes: int
+    removed: bool
+
+
+Event = Annotated[
+    Progress | Metrics | Evaluated | Saved | Resumed | Fault | Probed | Checked | Stored, Field(discriminator="kind")
+]
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 class EventLog:
-    """Writes events to standard output and, line by line, to a file that outlives the job."""
+    """Writes events to standard output and, line by line, to a file that outlives the job.
 
-    def __init__(self, path: Path | None = None) -> None:
+    ``listener`` hears each event of this process too, once it is written.
+    """
+
+    def __init__(self, path: Path | None = None, listener: Callable[[Event], object] | None = None) -> None:
         self._path = path
+        self._listener = listener
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
 
@@ -102,6 +128,8 @@ class EventLog:
             with self._path.open("a") as file:
                 file.write(line + "\n")
         _write_line(line)
+        if self._listener is not None:
+            self._listener(event)
 
     def told(self, step: int) -> set[str]:
         """Kinds of events that earlier attempts of this run told of ``step``: evaluated, checkpoint, export."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import boto3
 from prefect import get_run_logger, task
@@ -16,31 +17,26 @@ from prefect.artifacts import create_table_artifact
 
 from serving.settings import ServerSettings
 from tasks.adapters.aws import HyperPodMachines, PodIdentity
+from tasks.adapters.ecr import Ecr
 from tasks.adapters.kuberay import KubeRay
 from tasks.adapters.mlflow_runs import MlflowRuns
 from tasks.adapters.ray_jobs import RayJobs
 from tasks.adapters.registry import registry_of
-from tasks.hosting import HostingSettings
+from tasks.cleanup_settings import CleanupScope
 from tasks.hyperpod_settings import HyperPodSettings
-from tasks.leftovers import Adapters, Identity, Jobs, LeftPart, Machines, RayResources, clean
+from tasks.image_settings import BuiltImages
+from tasks.left_in_aws import Adapters, Identity, Images, Machines, RayResources, images_in_use
+from tasks.left_in_ray import Checkpoints, Jobs
+from tasks.leftovers import LeftPart, Say, clean
 from tasks.records import Leftover, TrackedRun
-from tasks.settings import CleanupSettings, ClusterSettings, TrackingSettings
+from tasks.settings import TrackingSettings
 
 
 @task
-def clean_up(
-    settings: CleanupSettings,
-    hosting: HostingSettings,
-    cluster: ClusterSettings,
-    server: ServerSettings,
-    tracking: TrackingSettings,
-    run_name: str,
-    dry_run: bool,
-) -> list[Leftover]:
+def clean_up(scope: CleanupScope, run_name: str, dry_run: bool) -> list[Leftover]:
     """Remove the parts that the settings name, report the rest; what could not be removed is raised together."""
     logger = get_run_logger()
-    parts = parts_of(settings, hosting, cluster, server, tracking)
-    left = clean(parts, settings.remove, run_name, dry_run, logger.info)
+    left = clean(parts_of(scope, logger.info), scope.cleanup.remove, run_name, dry_run, logger.info)
     rows = [thing.model_dump() for thing in left]
     create_table_artifact(table=rows, key=f"{run_name}-left", description="What of this run still exists")
     logger.info("%d things of %s are left; together %.2f USD an hour", len(left), run_name, usd_per_h(left))
@@ -48,15 +44,7 @@ def clean_up(
 
 
 @contextmanager
-def cleaned_up_after(
-    settings: CleanupSettings,
-    hosting: HostingSettings,
-    cluster: ClusterSettings,
-    server: ServerSettings,
-    tracking: TrackingSettings,
-    run_name: str,
-    tracked: TrackedRun,
-) -> Iterator[None]:
+def cleaned_up_after(scope: CleanupScope, run_name: str, tracked: TrackedRun) -> Iterator[None]:
     """Clean up when the block ends, however it ends; what is left goes to MLflow.
 
     A clean-up that fails does not hide the error that ended the block, and makes a block that succeeded fail.
@@ -65,50 +53,57 @@ def cleaned_up_after(
         yield
     except BaseException:
         try:
-            _clean_and_log(settings, hosting, cluster, server, tracking, run_name, tracked)
+            _clean_and_log(scope, run_name, tracked)
         except Exception as error:
             get_run_logger().error("clean-up after the failure below was not complete: %s", error)
         raise
-    _clean_and_log(settings, hosting, cluster, server, tracking, run_name, tracked)
+    _clean_and_log(scope, run_name, tracked)
 
 
-def _clean_and_log(
-    settings: CleanupSettings,
-    hosting: HostingSettings,
-    cluster: ClusterSettings,
-    server: ServerSettings,
-    tracking: TrackingSettings,
-    run_name: str,
-    tracked: TrackedRun,
-) -> None:
-    left = clean_up(settings, hosting, cluster, server, tracking, run_name, dry_run=False)
+def _clean_and_log(scope: CleanupScope, run_name: str, tracked: TrackedRun) -> None:
+    left = clean_up(scope, run_name, dry_run=False)
     document = json.dumps([thing.model_dump() for thing in left], indent=1)
-    MlflowRuns(tracking.tracking_uri, tracking.experiment).log_text(tracked.parent_run_id, document, "left.json")
+    mlflow = MlflowRuns(scope.tracking.tracking_uri, scope.tracking.experiment)
+    mlflow.log_text(tracked.parent_run_id, document, "left.json")
 
 
-def parts_of(
-    settings: CleanupSettings,
-    hosting: HostingSettings,
-    cluster: ClusterSettings,
-    server: ServerSettings,
-    tracking: TrackingSettings,
-) -> list[LeftPart]:
-    """Jobs first, then serving before training, then what pods used; adapters outlive all of them."""
-    jobs = Jobs(lambda: RayJobs(cluster.jobs_address), cluster.timeout_s)
-    adapters = Adapters(
-        boto3.client("s3"), server.adapters_uri, lambda: champions(tracking, server), settings.usd_per_gb_month_s3
-    )
+def parts_of(scope: CleanupScope, say: Say) -> list[LeftPart]:
+    """Jobs first, then what only the cluster can reach, then serving before training, then what pods used.
+
+    A job is needed to look at checkpoints: only a clean-up that is to remove them submits it.
+    """
+    cleanup, hosting, cluster = scope.cleanup, scope.hosting, scope.cluster
+
+    def connect() -> RayJobs:
+        return RayJobs(cluster.jobs_address)
+
+    parts: list[LeftPart] = [Jobs(connect, cluster.timeout_s)]
+    if "checkpoints" in cleanup.remove:
+        parts.append(Checkpoints(connect, scope.job, scope.shared_dir, say))
+    kept = partial(champions, scope.tracking, scope.server)
+    adapters = Adapters(boto3.client("s3"), scope.server.adapters_uri, kept, cleanup.usd_per_gb_month_s3)
     if not isinstance(hosting, HyperPodSettings):
-        return [jobs, adapters]
+        return [*parts, adapters]
     kube = KubeRay(hosting.kubeconfig)
     return [
-        jobs,
+        *parts,
         RayResources("serving", hosting, kube),
         RayResources("training", hosting, kube),
         Identity(hosting, PodIdentity(hosting.region, hosting.eks_cluster)),
         adapters,
+        *_images(scope, kube, hosting),
         Machines(hosting, HyperPodMachines(hosting.region, hosting.hyperpod_cluster)),
     ]
+
+
+def _images(scope: CleanupScope, kube: KubeRay, hosting: HyperPodSettings) -> list[Images]:
+    image, cleanup = scope.image, scope.cleanup
+    if not isinstance(image, BuiltImages) or image.login != "ecr":
+        return []
+    ecr = Ecr(image.region, image.registry.partition("://")[2])
+    repositories = [spec.repository for spec in image.images.values()]
+    in_use = partial(images_in_use, hosting, kube)
+    return [Images(ecr, repositories, in_use, cleanup.keep_images, cleanup.usd_per_gb_month_ecr)]
 
 
 def champions(tracking: TrackingSettings, server: ServerSettings) -> dict[str, str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
-from rl.events import Evaluated, Event, Fault, Metrics, Probed, Progress, Resumed, Saved, parse_line
+from rl.events import Checked, Evaluated, Event, Fault, Metrics, Probed, Progress, Resumed, Saved, Stored, parse_line
 from rl.score import EvalReport
 from tasks.adapters import JobsClient, JobState, TrainingJobFailed, TrainingStalled
 from tasks.records import ExportRef
@@ -41,6 +41,8 @@ class JobStory:
     last_step: int = 0
     faults: list[Fault] = field(default_factory=list)
     probes: dict[int, Probed] = field(default_factory=dict)
+    checks: dict[str, Checked] = field(default_factory=dict)
+    stored: dict[str, Stored] = field(default_factory=dict)
     num_lines: int = 0
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=20))
 
@@ -83,6 +85,10 @@ class JobStory:
                 self.resumed_from_step = event.step
             case Probed():
                 self.probes[event.number] = event
+            case Checked():
+                self.checks[event.name] = event
+            case Stored():
+                self.stored[event.path] = event
             case Fault():
                 self.faults.append(event)
                 sinks.line(f"{event.boundary}: {event.message}")
@@ -95,13 +101,14 @@ def follow_job(
     stall_timeout_s: float,
     reconnect_s: float,
     sleep: Callable[[float], object] = time.sleep,
+    story: JobStory | None = None,
 ) -> JobStory:
     """Follow a job to its end, taking up its log again whenever the connection breaks.
 
-    Raises TrainingJobFailed with the job's own words, TrainingStalled after ``stall_timeout_s`` of silence; a
-    stalled job is stopped first.
+    Whoever hands in a ``story`` has it when the job fails, too. Raises TrainingJobFailed with the job's own words,
+    TrainingStalled after ``stall_timeout_s`` of silence; a stalled job is stopped first.
     """
-    story = JobStory()
+    story = JobStory() if story is None else story
     while True:
         try:
             heard = story.num_lines

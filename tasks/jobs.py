@@ -29,6 +29,21 @@ def submit_once(jobs: JobsClient, name: str, command: str) -> str:
     return submission_id
 
 
+def submit_anew(jobs: JobsClient, name: str, command: str) -> str:
+    """Submit under the next number and return the id; only a job of this name that is not over is taken up.
+
+    What an earlier attempt found, even a minute ago, says nothing about now.
+    """
+    known = set(jobs.submission_ids())
+    attempt = 1
+    while (submission_id := f"{name}-{attempt}") in known:
+        if not jobs.state(submission_id).is_final:
+            return submission_id
+        attempt += 1
+    jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"})
+    return submission_id
+
+
 def followed_to_its_end(jobs: JobsClient, submission_id: str, sinks: Sinks, job: JobSettings) -> JobStory:
     """Follow a job and return its story; whatever ends the following early stops the job.
 

@@ -44,19 +44,6 @@ class ReadinessSettings(Settings):
     """The checks that a job on the training cluster makes."""
 
 
-Part = Literal["jobs", "training", "serving", "identity", "adapters"]
-
-
-class CleanupSettings(Settings):
-    """What is taken away after a run, and what the rest costs."""
-
-    remove: tuple[Part, ...]
-    """Parts that go, in this fixed order whatever the order here: jobs, serving, training, identity, adapters. The
-    champion and the one before it stay."""
-    usd_per_gb_month_s3: float = Field(default=0.023, ge=0)
-    """Price of the object store, in US dollars per GB and month."""
-
-
 class JobSettings(Settings):
     """How a Ray job is submitted and followed."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import boto3
@@ -49,6 +51,44 @@ class Ecr:
                 return False
             raise
         return True
+
+    def images(self, repository: str) -> list[PushedImage]:
+        """What this pipeline has pushed there, the newest first; the build cache is not among it."""
+        pages = self._ecr.get_paginator("describe_images")
+        try:
+            found = [
+                image
+                for page in pages.paginate(repositoryName=repository, **self._registry)
+                for image in page["imageDetails"]
+                if any(tag.startswith("ctx-") for tag in image.get("imageTags", []))
+            ]
+        except ClientError as error:
+            if _code(error) == "RepositoryNotFoundException":
+                return []
+            raise AwsRefused(f"{error}; check that the identity has ecr:DescribeImages") from error
+        found.sort(key=lambda image: image["imagePushedAt"], reverse=True)
+        return [PushedImage(i["imageDigest"], i["imageSizeInBytes"], i["imagePushedAt"]) for i in found]
+
+    def delete(self, repository: str, digest: str) -> None:
+        """Delete one image with all its tags; one that is gone is done."""
+        ask_aws(
+            self._ecr.batch_delete_image,
+            "ecr:BatchDeleteImage",
+            repositoryName=repository,
+            imageIds=[{"imageDigest": digest}],
+            **self._registry,
+        )
+
+
+@dataclass(frozen=True)
+class PushedImage:
+    """One image of a repository."""
+
+    digest: str
+    """sha256:<64 hex digits>, of its manifest."""
+    size_bytes: int
+    """Of its compressed layers."""
+    pushed_at: datetime
 
 
 def ask_aws(call: Any, permission: str, **arguments: Any) -> Any:

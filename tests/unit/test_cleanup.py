@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from rl.clean import CleanJob, main
+from rl.events import Stored, parse_line
+from rl.skyrl_config import RunDirs
 from serving.retire import adapter_sizes, retire
 from tasks.adapters import ClusterUnreachable, JobState
+from tasks.adapters.ecr import PushedImage
 from tasks.cleanup import usd_per_h
-from tasks.leftovers import Adapters, Jobs, clean
+from tasks.left_in_aws import Adapters, Images
+from tasks.left_in_ray import Checkpoints, Jobs
+from tasks.leftovers import clean
 from tasks.records import Leftover
+from tasks.settings import JobSettings
 
 URI = "s3://models/adapters/tiny"
 
@@ -91,6 +100,56 @@ def test_a_job_that_does_not_end_is_an_error() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         clean([part], ["jobs"], "r", dry_run=False, say=lambda text: None)
     assert "r-train-1 has not ended 3 s after it was stopped" in str(caught.value.exceptions[0])
+
+
+def test_checkpoints_are_measured_removed_and_told_of_and_exports_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dirs = RunDirs(str(tmp_path), "r")
+    for folder in (dirs.checkpoints / "global_step_4" / "policy", dirs.exports / "global_step_4"):
+        folder.mkdir(parents=True)
+        (folder / "weights").write_bytes(b"0" * 1000)
+    for remove in (False, True, True):
+        main(["rl.clean", CleanJob(shared_dir=str(tmp_path), run_name="r", remove=remove).model_dump_json()])
+    told = [event for line in capsys.readouterr().out.splitlines() if isinstance(event := parse_line(line), Stored)]
+    assert [(event.path, event.size_bytes, event.removed) for event in told] == [
+        (str(dirs.checkpoints), 1000, False),
+        (str(dirs.checkpoints), 1000, True),
+    ]
+    assert (dirs.exports / "global_step_4" / "weights").exists()
+
+
+def test_checkpoints_that_nobody_can_look_at_are_not_said_to_be_gone() -> None:
+    def connect() -> Any:
+        raise ClusterUnreachable("no Ray Jobs API")
+
+    job = JobSettings(project_dir="/opt/maze", python="python")
+    part = Checkpoints(connect, job, "/shared", lambda text: None)
+    (left,) = clean([part], ["checkpoints"], "r", dry_run=False, say=lambda text: None)
+    assert (left.name, left.found) == ("/shared/runs/r", "not looked at")
+    assert "bring it up (cluster-up)" in left.keep
+
+
+def test_images_that_pods_run_and_the_newest_ones_stay() -> None:
+    class FakeEcr:
+        def __init__(self) -> None:
+            self.deleted: list[str] = []
+
+        def images(self, repository: str) -> list[PushedImage]:
+            return [PushedImage(f"sha256:{n}", 20 * 10**9, datetime(2026, 11, 30 - n)) for n in range(4)]
+
+        def delete(self, repository: str, digest: str) -> None:
+            self.deleted.append(f"{repository}@{digest}")
+
+    ecr = FakeEcr()
+    part = Images(ecr, ["maze-train"], lambda: {"sha256:2"}, keep_newest=1, usd_per_gb_month=0.1)  # type: ignore[arg-type]
+    left = clean([part], ["images"], "r", dry_run=False, say=lambda text: None)
+    assert [(thing.name, thing.keep) for thing in left] == [
+        ("maze-train@sha256:0", "one of the newest 1"),
+        ("maze-train@sha256:2", "pods run it"),
+    ]
+    assert ecr.deleted == ["maze-train@sha256:1", "maze-train@sha256:3"]
+    assert left[0].usd_per_h == pytest.approx(20 * 0.1 / 730, abs=1e-6)
 
 
 def test_adapters_of_the_run_go_with_every_version_and_the_champion_stays(bucket: Any) -> None:

@@ -17,7 +17,8 @@ from tasks.adapters.aws import HyperPodMachines, PodIdentity
 from tasks.adapters.kuberay import KubeRay
 from tasks.hosting import HyperPod, hosting_of
 from tasks.hyperpod_settings import HyperPodSettings
-from tasks.leftovers import Identity, LeftPart, Machines, RayResources, clean
+from tasks.left_in_aws import Identity, Machines, RayResources
+from tasks.leftovers import LeftPart, clean
 from tasks.manifests import ray_cluster
 from tasks.probes import Probe, run_probes
 from tasks.records import ImageRef

@@ -1,0 +1,97 @@
+"""What a run leaves on its Ray cluster: unfinished jobs, and what only jobs can see, its checkpoints."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+
+from rl.clean import CleanJob
+from rl.events import Stored
+from rl.score import EvalReport
+from tasks.adapters import ClusterUnreachable, JobsClient
+from tasks.jobs import entrypoint, followed_to_its_end, submit_anew
+from tasks.leftovers import Say
+from tasks.records import Leftover
+from tasks.settings import JobSettings
+
+
+class Jobs:
+    """Ray jobs of the run that wait or run. A cluster that is gone has none."""
+
+    name = "jobs"
+
+    def __init__(
+        self, connect: Callable[[], JobsClient], timeout_s: float, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._connect, self._timeout_s, self._sleep = connect, timeout_s, sleep
+
+    def find(self, run_name: str) -> list[Leftover]:
+        try:
+            unfinished = self._connect().unfinished()
+        except ClusterUnreachable:
+            return []
+        return [Leftover(part=self.name, name=job, found="unfinished") for job in unfinished if _is_of(job, run_name)]
+
+    def remove(self, run_name: str, left: Leftover) -> None:
+        jobs = self._connect()
+        jobs.stop(left.name)
+        for _ in range(int(self._timeout_s) + 1):
+            if jobs.state(left.name).is_final:
+                return
+            self._sleep(1.0)
+        raise ClusterUnreachable(f"job {left.name} has not ended {self._timeout_s:g} s after it was stopped")
+
+
+class LogSinks:
+    """A followed job's lines, and nothing else of it."""
+
+    def __init__(self, say: Say) -> None:
+        self.line = say
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """There are none."""
+
+    def progress(self, done: int, total: int, text: str) -> None:
+        """There is none."""
+
+    def evaluation(self, report: EvalReport) -> None:
+        """There is none."""
+
+
+class Checkpoints:
+    """The run's checkpoints on the shared file system: only a job on the cluster can see them. Exports stay."""
+
+    name = "checkpoints"
+
+    def __init__(self, connect: Callable[[], JobsClient], job: JobSettings, shared_dir: str, say: Say) -> None:
+        self._connect, self._job, self._shared_dir, self._say = connect, job, shared_dir, say
+
+    def find(self, run_name: str) -> list[Leftover]:
+        try:
+            stored = self._ask(run_name, remove=False)
+        except ClusterUnreachable:
+            where = f"{self._shared_dir}/runs/{run_name}"
+            keep = "no cluster answers that mounts it: bring it up (cluster-up), then clean up again"
+            return [Leftover(part=self.name, name=where, found="not looked at", keep=keep)]
+        sizes = [f"{PurePath(folder.path).name} {folder.size_bytes / 1e9:.3f} GB" for folder in stored]
+        where = f"{self._shared_dir}/runs/{run_name}"
+        return [Leftover(part=self.name, name=where, found=", ".join(sizes))] if sizes else []
+
+    def remove(self, run_name: str, left: Leftover) -> None:
+        self._ask(run_name, remove=True)
+
+    def _ask(self, run_name: str, remove: bool) -> list[Stored]:
+        order = CleanJob(shared_dir=self._shared_dir, run_name=run_name, remove=remove)
+        jobs = self._connect()
+        submission_id = submit_anew(
+            jobs, f"{run_name}-clean", entrypoint(self._job, "rl.clean", order.model_dump_json())
+        )
+        story = followed_to_its_end(jobs, submission_id, LogSinks(self._say), self._job)
+        return list(story.stored.values())
+
+
+def _is_of(job: str, run_name: str) -> bool:
+    """Names are ``<run>-<stage>-<attempt>`` or have a step before the attempt; ``a`` must not end ``a-b``'s jobs."""
+    return re.fullmatch(rf"{re.escape(run_name)}-[a-z]+(-\d+)?-\d+", job) is not None
