@@ -76,6 +76,7 @@ class MazeTrainer(RayPPOTrainer):
         solved = [outcome.solved for outcome in self.generator.outcomes]
         self.all_metrics |= {
             "rollouts/solve_rate": sum(solved) / len(solved),
+            "rollouts/trajectories": len(solved),
             "rollouts/unparsable_replies": sum(o.unparsable_replies for o in self.generator.outcomes),
             "rollouts/dropped_trajectories": self.generator.num_dropped,
         }

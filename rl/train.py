@@ -17,6 +17,7 @@ from rl import cpu_bridge
 from rl.checkpoints import latest_complete_checkpoint
 from rl.dataset import Mazes, prepare_mazes, write_rows
 from rl.events import EventLog, Fault, Progress, Resumed
+from rl.ray_metrics import RunGauges
 from rl.settings import TrainJob
 from rl.skyrl_config import RunDirs, skyrl_overrides
 
@@ -147,7 +148,7 @@ def start_ray(job: TrainJob, cfg: Any) -> None:
 
 def main(argv: list[str]) -> None:
     job = TrainJob.model_validate_json(argv[1])
-    log = EventLog(RunDirs(job.train.shared_dir, job.run_name).events)
+    log = EventLog(RunDirs(job.train.shared_dir, job.run_name).events, RunGauges(job.run_name).hear)
     try:
         run(job, log)
     except Exception as error:
