@@ -119,7 +119,7 @@ def open_probe(job: ReadyJob) -> tuple[NodeWants, dict[str, Seen]]:
     """Make the folder through which the places exchange files; what goes wrong is the driver's finding."""
     folder, token = Path(job.shared_dir) / f".ready-{job.run_name}", secrets.token_hex(8)
     not_asked = {*job.checks.skip, *(["gpus"] if job.device == "cpu" else [])}
-    keys = tuple(key for key in LOOKS if key not in not_asked)
+    keys: tuple[CheckKey, ...] = tuple(key for key in LOOKS if key not in not_asked)
     wants = NodeWants(
         keys=keys,
         probe_dir=str(folder),

@@ -21,7 +21,6 @@ import requests
 from tasks.local.process import Processes, Service
 from tasks.local.services import Layout, LocalServices
 
-NUM_WORKERS = 3
 NUM_GPUS_EACH = 2
 
 
@@ -41,7 +40,8 @@ def free_port() -> int:
 class Loopback:
     """The cluster and the folders that make its nodes differ."""
 
-    def __init__(self, project: Path) -> None:
+    def __init__(self, project: Path, num_workers: int = 3) -> None:
+        self.workers = tuple(f"worker-{number}" for number in range(num_workers))
         # Short: Ray's sockets lie below, and their paths may have 107 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="r-", dir="/tmp"))
         self._layout = Layout(project, self.folder / "state")
@@ -52,8 +52,6 @@ class Loopback:
         """A folder in place of which the last worker sees another one, as if its mount were lost."""
         for path in (self.split, self._apart, *map(self.site, self.workers), *map(self.bin, self.workers)):
             path.mkdir(parents=True)
-
-    workers = tuple(f"worker-{number}" for number in range(NUM_WORKERS))
 
     def site(self, worker: str) -> Path:
         """First on the worker's PYTHONPATH."""
@@ -77,7 +75,7 @@ class Loopback:
         (address_file,) = self.folder.glob("ray-*/ray_current_cluster")
         for worker in self.workers:
             self._processes.launch(self._worker(worker, address_file.read_text().strip(), head))
-        wait_until(lambda: len(self.node_ids()) == 1 + NUM_WORKERS)
+        wait_until(lambda: len(self.node_ids()) == 1 + len(self.workers))
 
     def identity(self) -> dict[str, str]:
         """The environment that the S3 endpoint knows."""
