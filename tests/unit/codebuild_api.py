@@ -1,7 +1,7 @@
 """AWS CodeBuild on loopback, as far as the pipeline speaks it (JSON 1.1).
 
-A started build goes on by one step of the script each time it is looked at alone; the last step stays. What starts builds may
-also be a program of the test's own (``on_start``), which then changes the build as it likes.
+A started build goes on by one step of the script each time it is looked at alone; the last step stays. A test may also
+run something of its own when a build starts (``on_start``), which then changes the build as it likes.
 """
 
 from __future__ import annotations
