@@ -59,6 +59,7 @@ def retrain(settings: RetrainSettings) -> dict[str, Any]:
         cluster = timed(ensure_cluster)(settings.cluster)
         timed(check_readiness)(
             settings.readiness,
+            settings.hosting,
             settings.train,
             settings.job,
             settings.serve,

@@ -22,6 +22,7 @@ from tasks.adapters.codebuild import CodeBuildBuilder
 from tasks.adapters.ecr import Ecr
 from tasks.adapters.image_registry import Credentials, ImageRegistry
 from tasks.image_settings import (
+    UNPINNED,
     BuildxImages,
     BuiltImages,
     CodeBuildImages,
@@ -32,8 +33,6 @@ from tasks.image_settings import (
 from tasks.records import ImageRef
 
 Say = Callable[[str], object]
-NO_DIGEST = "@sha256:" + "0" * 64
-"""Stands in prefect.yaml for an image that nobody has looked up yet."""
 
 
 @task
@@ -141,7 +140,7 @@ def order_of(settings: BuiltImages, spec: ImageSpec, host: str) -> BuildOrder:
 
 
 def _require_bases(spec: ImageSpec) -> None:
-    unknown = [name for name, value in spec.build_args.items() if value.endswith(NO_DIGEST)]
+    unknown = [name for name, value in spec.build_args.items() if value.endswith(UNPINNED)]
     if unknown:
         raise ImageBuildFailed(
             f"{', '.join(unknown)} of {spec.repository} has a digest of zeros; put the real one into prefect.yaml: "

@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 
 from tasks.settings import Settings
 
+UNPINNED = "@sha256:" + "0" * 64
+"""Stands for an image whose digest nobody has looked up yet: nothing can be pulled under it."""
 PINNED = re.compile(r"@sha256:[0-9a-f]{64}$")
 
 

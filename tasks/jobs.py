@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from tasks.adapters import JobsClient
@@ -12,6 +13,11 @@ from tasks.settings import JobSettings
 def entrypoint(job: JobSettings, module: str, *arguments: str) -> str:
     """The shell command of a Ray job: one module of this project and its arguments, settings as one JSON text."""
     return f"cd {shlex.quote(job.project_dir)} && exec {shlex.join([job.python, '-m', module, *arguments])}"
+
+
+def is_of(job: str, run_name: str) -> bool:
+    """Names are ``<run>-<stage>-<attempt>`` or have a step before the attempt; ``a`` must not end ``a-b``'s jobs."""
+    return re.fullmatch(rf"{re.escape(run_name)}-[a-z]+(-\d+)?-\d+", job) is not None
 
 
 def submit_once(jobs: JobsClient, name: str, command: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
@@ -11,7 +10,7 @@ from rl.clean import CleanJob
 from rl.events import Stored
 from rl.score import EvalReport
 from tasks.adapters import ClusterUnreachable, JobsClient
-from tasks.jobs import entrypoint, followed_to_its_end, submit_anew
+from tasks.jobs import entrypoint, followed_to_its_end, is_of, submit_anew
 from tasks.leftovers import Say
 from tasks.records import Leftover
 from tasks.settings import JobSettings
@@ -32,7 +31,7 @@ class Jobs:
             unfinished = self._connect().unfinished()
         except ClusterUnreachable:
             return []
-        return [Leftover(part=self.name, name=job, found="unfinished") for job in unfinished if _is_of(job, run_name)]
+        return [Leftover(part=self.name, name=job, found="unfinished") for job in unfinished if is_of(job, run_name)]
 
     def remove(self, run_name: str, left: Leftover) -> None:
         jobs = self._connect()
@@ -90,8 +89,3 @@ class Checkpoints:
         )
         story = followed_to_its_end(jobs, submission_id, LogSinks(self._say), self._job)
         return list(story.stored.values())
-
-
-def _is_of(job: str, run_name: str) -> bool:
-    """Names are ``<run>-<stage>-<attempt>`` or have a step before the attempt; ``a`` must not end ``a-b``'s jobs."""
-    return re.fullmatch(rf"{re.escape(run_name)}-[a-z]+(-\d+)?-\d+", job) is not None

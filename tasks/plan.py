@@ -14,14 +14,11 @@ from prefect.artifacts import create_markdown_artifact
 from rl.settings import TrainJob, TrainSettings
 from serving.settings import ServerSettings
 from tasks.hyperpod_settings import HyperPodSettings, PlanSettings
-from tasks.image_settings import BuiltImages, ImageSettings
+from tasks.image_settings import UNPINNED, BuiltImages, ImageSettings
 from tasks.manifests import Manifest, as_yaml, ray_cluster, ray_service, service_account
 from tasks.records import Check, MazesRef
 from tasks.settings import TrackingSettings
 from tasks.sizing import checks, costs_usd, durations_h, sizes
-
-UNPINNED = "@sha256:" + "0" * 64
-"""Stands for a base image whose digest nobody has looked up yet: nothing can be pulled under it."""
 
 
 @task

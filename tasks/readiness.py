@@ -13,14 +13,14 @@ from collections.abc import Sequence
 import boto3
 from prefect import get_run_logger, task
 from prefect.artifacts import create_table_artifact
-from prefect.cache_policies import NO_CACHE
 
 from rl.settings import TrainSettings
 from serving.publish import try_store
 from serving.store_check import StoreCheck
 from tasks.adapters.mlflow_runs import MlflowRuns
 from tasks.adapters.ray_jobs import RayJobs
-from tasks.adapters.serve_rest import ServeRest
+from tasks.hosting import HostingSettings, hosting_of
+from tasks.jobs import is_of
 from tasks.nodes_ready import check_nodes, ready_job
 from tasks.probes import Probe, Unready, require_ready, run_probes
 from tasks.records import ClusterRef, TrackedRun
@@ -28,10 +28,10 @@ from tasks.settings import JobSettings, ReadinessSettings, ServeSettings, Tracki
 from tasks.sinks import PrefectSinks
 
 
-# Probes hold live clients, of which no cache key can be made.
-@task(cache_policy=NO_CACHE)
+@task
 def check_readiness(
     settings: ReadinessSettings,
+    hosting: HostingSettings,
     train: TrainSettings,
     job: JobSettings,
     serve: ServeSettings,
@@ -39,14 +39,11 @@ def check_readiness(
     run_name: str,
     cluster: ClusterRef,
     tracked: TrackedRun,
-    extra: Sequence[Probe] = (),
 ) -> None:
-    """Run every check, show the table, keep it in MLflow; raises ClusterNotReady with all that does not hold.
-
-    ``extra`` are probes of whoever brought the clusters up.
-    """
+    """Run every check, show the table, keep it in MLflow; raises ClusterNotReady with all that does not hold."""
     mlflow = MlflowRuns(tracking.tracking_uri, tracking.experiment)
-    found = run_probes([*probes(serve, run_name, cluster), *extra], settings.timeout_s)
+    theirs = hosting_of(hosting, settings.timeout_s).probes(serve)
+    found = run_probes([*probes(serve, run_name, cluster), *theirs], settings.timeout_s)
     found += check_nodes(
         lambda: RayJobs(cluster.jobs_address),
         job,
@@ -63,7 +60,7 @@ def check_readiness(
 
 
 def probes(serve: ServeSettings, run_name: str, cluster: ClusterRef) -> list[Probe]:
-    """What this run relies on, as far as the orchestrator can see it."""
+    """What this run relies on whoever keeps its clusters, as far as the orchestrator can see it."""
     return [
         Probe(
             "no other job holds the training cluster",
@@ -75,17 +72,12 @@ def probes(serve: ServeSettings, run_name: str, cluster: ClusterRef) -> list[Pro
             lambda: try_store(boto3.client("s3"), serve.server.adapters_uri, run_name),
             "check bucket, endpoint and credentials of the AWS chain (locally: make up)",
         ),
-        Probe(
-            "the serving cluster takes applications",
-            lambda: str(ServeRest(serve.dashboard).applications() or "none is deployed yet"),
-            "start the serving cluster (locally: make up) or correct serve.dashboard",
-        ),
     ]
 
 
 def others(unfinished: Sequence[str], run_name: str) -> str:
     """Raises Unready when jobs of other runs wait or run; this run's own are taken up."""
-    foreign = [name for name in unfinished if not name.startswith(f"{run_name}-")]
+    foreign = [name for name in unfinished if not is_of(name, run_name)]
     if foreign:
         raise Unready(f"unfinished jobs: {', '.join(foreign)}")
     return "none"
