@@ -124,10 +124,11 @@ def test_a_second_run_of_that_name_finds_the_first_and_adds_nothing(
     assert [point.step for point in history] == [1]
 
 
-def test_a_job_that_cannot_start_fails_the_run_in_its_own_words(services: dict[str, str], tmp_path: Path) -> None:
+def test_a_run_that_cannot_start_fails_in_the_words_of_its_checks(services: dict[str, str], tmp_path: Path) -> None:
     done = run_flow(services, tmp_path, run_name="hopeless", **{"train.model_path": str(tmp_path)})
     assert done.returncode != 0
-    assert "CannotStart: model folder" in done.stderr
+    assert f"- the base model can be loaded: model folder {tmp_path}: it has no config.json" in done.stderr
+    assert done.stderr.rpartition("ClusterNotReady")[2].count("\n- ") == 1, "the other checks hold"
     client = MlflowClient(services["MLFLOW_TRACKING_URI"])
     experiment = client.get_experiment_by_name("maze-retrain")
     assert experiment is not None
