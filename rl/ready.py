@@ -78,8 +78,9 @@ def run(job: ReadyJob, verdicts: Verdicts) -> None:
         ),
     )
     wants, made = open_probe(job)
-    # The driver has no GPU to show: it runs on the head.
-    own = node.look(wants.model_copy(update={"keys": tuple(key for key in wants.keys if key != "gpus")}), "head")
+    # This process was given no GPU, wherever Ray has put it.
+    keys = tuple(key for key in wants.keys if key != "gpus")
+    own = node.look(wants.model_copy(update={"keys": keys}), "own")
     reports = {"driver": {**own, **made}, **look_everywhere(nodes, wants)}
     tell_reports(job, verdicts, reports, nodes, wants)
     verdicts.tell(
@@ -153,19 +154,25 @@ def _holds(path: Path, token: str) -> bool:
     return path.is_file() and path.read_text() == token
 
 
+def end_after(timeout_s: float, verdicts: Verdicts) -> threading.Timer:
+    """The limit of the whole job, running: then what is untold does not hold, and the process is gone."""
+
+    def end() -> None:
+        verdicts.give_up(timeout_s)
+        # Something hangs, so an orderly end would hang too. Ray ends the tasks and actors of a job that is gone.
+        os._exit(0)
+
+    limit = threading.Timer(timeout_s, end)
+    limit.daemon = True
+    limit.start()
+    return limit
+
+
 def main(argv: list[str]) -> None:
     job = ReadyJob.model_validate_json(argv[1])
     log = EventLog()
     verdicts = Verdicts(log, job.checks.skip)
-
-    def end() -> None:
-        verdicts.give_up(job.checks.timeout_s)
-        # Something hangs, so an orderly end would hang too. Ray ends the tasks and actors of a job that is gone.
-        os._exit(0)
-
-    limit = threading.Timer(job.checks.timeout_s, end)
-    limit.daemon = True
-    limit.start()
+    limit = end_after(job.checks.timeout_s, verdicts)
     try:
         run(job, verdicts)
     except Exception as error:

@@ -180,6 +180,18 @@ def test_every_check_is_told_once_with_its_remedy_and_what_is_late_does_not_hold
     assert (late.holds, late.found) == (False, "not reached: the checks together took longer than 9 s")
 
 
+def test_a_job_that_hangs_ends_itself_and_leaves_no_check_untold() -> None:
+    code = (
+        "import time; from rl.events import EventLog; from rl.ready import Verdicts, end_after; "
+        "v = Verdicts(EventLog()); v.tell('space', lambda: 'enough'); end_after(0.3, v); time.sleep(60)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    events = [event for event in map(parse_line, done.stdout.splitlines()) if isinstance(event, Checked)]
+    assert done.returncode == 0
+    assert len(events) == len(CHECKS)
+    assert [event.name for event in events if event.holds] == [CHECKS["space"][0]]
+
+
 def test_shards_that_are_missing_are_named(tmp_path: Path) -> None:
     assert missing_weights(tmp_path) == ["model.safetensors"]
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
