@@ -11,7 +11,7 @@ LOCAL := .venv/bin/python -m tasks.local
 # Addresses of the running services, for whatever follows in the same shell.
 WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/prefect PREFECT_LOGGING_COLORS=false &&
 
-.PHONY: help setup up down run run-long plan base-model deploy worker chat rollback bench bench-serving check test lock
+.PHONY: help setup up down run run-long plan base-model deploy worker chat rollback cleanup bench bench-curves bench-serving check test lock
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,6 +68,12 @@ chat: up ## watch one maze through the endpoint: make chat MODEL=tiny-qwen3-vl:c
 
 rollback: up ## make the former champion champion again
 	@$(WITH_SERVICES) .venv/bin/python -m flows.run rollback/local
+
+cleanup: up ## what a run left behind: make cleanup RUN=name [SET="dry_run=false"]
+	@$(WITH_SERVICES) .venv/bin/python -m flows.run cleanup/local run_name=$(or $(RUN),$(error name the run: make cleanup RUN=name)) $(SET)
+
+bench-curves: up ## learning curves of ours and of stock SkyRL, an hour and a half: make bench-curves [SIDES=stock,ours] [STEPS=12]
+	@$(WITH_SERVICES) .venv/bin/python -m bench.curves $(if $(SIDES),sides=$(SIDES)) $(if $(STEPS),steps=$(STEPS))
 
 bench: up ## a GRPO step of ours against stock SkyRL: make bench [ROUNDS=2] [VISGYM=folder]
 	@$(WITH_SERVICES) .venv/bin/python -m bench.grpo $(if $(ROUNDS),rounds=$(ROUNDS)) $(if $(VISGYM),visgym=$(VISGYM))

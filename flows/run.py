@@ -77,7 +77,8 @@ def main(argv: list[str]) -> int:
     tracking = getattr(parameters["settings"], "tracking", None)
     if tracking:
         print(f"Prefect: {os.environ.get('PREFECT_API_URL', '').removesuffix('/api')}")
-        print(f"MLflow:  {result['mlflow']['url'] if isinstance(result, dict) else tracking.tracking_uri}")
+        page = result.get("mlflow", {}).get("url") if isinstance(result, dict) else None
+        print(f"MLflow:  {page or tracking.tracking_uri}")
     return 0
 
 
@@ -90,6 +91,12 @@ def as_text(result: Any) -> str:
         from tasks.plan import as_markdown as plan_as_markdown
 
         return plan_as_markdown(result)
+    if isinstance(result, dict) and "left" in result:
+        rows = [
+            f"| {t['part']} | {t['name']} | {t['found']} | {t['usd_per_h']} | {t['keep']} |" for t in result["left"]
+        ]
+        table = ["| part | what | found | USD/h | stays because |", "|---|---|---|---:|---|", *rows]
+        return "\n".join([*(table if rows else ["nothing is left"]), f"\n{result['usd_per_h']} USD an hour together"])
     return str(result)
 
 
