@@ -92,12 +92,17 @@ def as_text(result: Any) -> str:
 
         return plan_as_markdown(result)
     if isinstance(result, dict) and "left" in result:
-        rows = [
-            f"| {t['part']} | {t['name']} | {t['found']} | {t['usd_per_h']} | {t['keep']} |" for t in result["left"]
-        ]
-        table = ["| part | what | found | USD/h | stays because |", "|---|---|---|---:|---|", *rows]
-        return "\n".join([*(table if rows else ["nothing is left"]), f"\n{result['usd_per_h']} USD an hour together"])
+        return left_as_text(result)
     return str(result)
+
+
+def left_as_text(result: dict[str, Any]) -> str:
+    """What clean-up found, as a table."""
+    columns = ("part", "name", "found", "usd_per_h", "keep")
+    rows = ["| " + " | ".join(str(thing[column]) for column in columns) + " |" for thing in result["left"]]
+    head = ["| part | what | found | USD/h | stays because |", "|---|---|---|---:|---|"]
+    together = f"{result['usd_per_h']} USD an hour together"
+    return "\n".join([*head, *rows, "", together]) if rows else "nothing is left"
 
 
 if __name__ == "__main__":
