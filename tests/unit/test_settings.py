@@ -77,7 +77,7 @@ def test_prefect_s_server_takes_every_deployment_as_it_is_filled_in(name: str) -
     [
         ({"train.grpo.learning_rat": 1}, "settings.train.grpo.learning_rat: Extra inputs are not permitted"),
         ({"train.lora.rank": 64}, "lora.rank is 64, the engine serves at most engine.max_lora_rank 32"),
-        ({"train.eval_interval": 5}, r"no step up to 12 has both an evaluation \(every 5\) and an export \(every 4\)"),
+        ({"train.eval_interval": 5}, r"no step up to 16 has both an evaluation \(every 5\) and an export \(every 4\)"),
         ({"train.engine.colocate": True}, "engine.colocate needs sleep mode"),
         ({"train.grpo.mini_batch_mazes": 3}, "mazes_per_step 8 must be a multiple of grpo.mini_batch_mazes 3"),
         ({"train.data.num_train_mazes": 4}, "num_train_mazes 4 is less than one step's 8"),
