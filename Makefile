@@ -72,7 +72,7 @@ rollback: up ## make the former champion champion again
 cleanup: up ## what a run left behind: make cleanup RUN=name [SET="dry_run=false"]
 	@$(WITH_SERVICES) .venv/bin/python -m flows.run cleanup/local run_name=$(or $(RUN),$(error name the run: make cleanup RUN=name)) $(SET)
 
-bench-curves: up ## learning curves of ours and of stock SkyRL, an hour and a half: make bench-curves [SIDES=stock,ours] [STEPS=12]
+bench-curves: up ## learning curves of ours and of stock SkyRL, an hour: make bench-curves [SIDES=stock_closing_once,ours] [STEPS=12]
 	@$(WITH_SERVICES) .venv/bin/python -m bench.curves $(if $(SIDES),sides=$(SIDES)) $(if $(STEPS),steps=$(STEPS))
 
 bench: up ## a GRPO step of ours against stock SkyRL: make bench [ROUNDS=2] [VISGYM=folder]

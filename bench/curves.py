@@ -1,8 +1,9 @@
-"""Learning curves of ours and of stock SkyRL: ``python -m bench.curves [sides=stock,ours] [steps=12]``.
+"""Learning curves of ours and of stock SkyRL: ``python -m bench.curves [sides=stock_closing_once,ours] [steps=12]``.
 
-Same settings, seed, mazes and evaluations; the sides are trained one after the other, as Ray jobs (bench/side.py). Each
-evaluation is compared maze by maze (exact McNemar test). Writes ``.local/bench/curves.json`` and ``curves.png``; a side
-that is not asked for keeps the curve of an earlier call.
+Same settings, seed, mazes and evaluations; the sides are trained one after the other, as Ray jobs (bench/side.py).
+``stock`` is SkyRL as it is; ``stock_closing_once`` leaves out the second end of turn, so that both start as the same
+policy. Each evaluation is compared maze by maze (exact McNemar test). Writes ``.local/bench/curves.json`` and
+``curves.png``; a side that is not asked for keeps the curve of an earlier call.
 """
 
 from __future__ import annotations
@@ -41,22 +42,24 @@ def train_side(settings: RetrainSettings, side: str) -> list[EvalReport]:
 
 
 def comparison(curves: Curves) -> list[dict[str, Any]]:
-    """One row a step that both sides evaluated."""
-    stock = {report.step: report for report in curves["stock"]}
+    """One row for each step that ours and another side evaluated."""
     rows = []
-    for report in curves["ours"]:
-        if report.step in stock:
-            found = compare(report, stock[report.step])
-            rows.append(
-                {
-                    "step": report.step,
-                    "ours": report.num_solved,
-                    "stock": stock[report.step].num_solved,
-                    "only_ours": found.wins,
-                    "only_stock": found.losses,
-                    "p_value": round(found.p_value, 4),
-                }
-            )
+    for side in curves.keys() - {"ours"}:
+        theirs = {report.step: report for report in curves[side]}
+        for report in curves["ours"]:
+            if report.step in theirs:
+                found = compare(report, theirs[report.step])
+                rows.append(
+                    {
+                        "side": side,
+                        "step": report.step,
+                        "ours": report.num_solved,
+                        "theirs": theirs[report.step].num_solved,
+                        "only_ours": found.wins,
+                        "only_theirs": found.losses,
+                        "p_value": round(found.p_value, 4),
+                    }
+                )
     return rows
 
 
@@ -83,9 +86,9 @@ def main(argv: list[str]) -> None:
     settings: RetrainSettings = load_deployment("retrain/local", changes)[1]["settings"]
     known = json.loads(OUT.read_text())["curves"] if OUT.exists() else {}
     curves = {side: [EvalReport.model_validate(report) for report in reports] for side, reports in known.items()}
-    for side in options.get("sides", "stock,ours").split(","):
+    for side in options.get("sides", "stock_closing_once,ours").split(","):
         curves[side] = train_side(settings, side)
-        rows = comparison(curves) if {"ours", "stock"} <= curves.keys() else []
+        rows = comparison(curves) if "ours" in curves else []
         document = {"rows": rows, "curves": {name: [r.model_dump() for r in found] for name, found in curves.items()}}
         OUT.parent.mkdir(parents=True, exist_ok=True)
         OUT.write_text(json.dumps(document) + "\n")

@@ -69,7 +69,7 @@ def short_job(settings: RetrainSettings, side: str, run_name: str) -> TrainJob:
 def side_job(settings: RetrainSettings, side: str, run_name: str) -> TrainJob:
     """The local run with this side's engine."""
     document = settings.train.model_dump()
-    if side == "stock":
+    if side != "ours":
         document["engine"]["init_kwargs"] = STOCK_ENGINE
     mazes = prepare_mazes(settings.train.data)
     return TrainJob(

@@ -1,4 +1,4 @@
-"""One side of the comparison, as a Ray job: ``python -m bench.side ours|stock steps|curve '<TrainJob as JSON>'``.
+"""One side of the comparison, as a Ray job: ``python -m bench.side ours|stock|stock_closing_once steps|curve JSON``.
 
 ``stock`` is SkyRL's own VLM generator and policy worker on vLLM's own CPU worker and executor; trainer, model, mazes,
 seeds and batch are the same. With ``curve`` the job trains and evaluates as any. With ``steps`` rollouts are timed
@@ -46,6 +46,22 @@ class StockGenerator(SkyRLVLMGymGenerator):
     async def aclose(self) -> None:
         client: Any = self.inference_engine_client
         await client.aclose()
+
+
+class ClosingOnceGenerator(StockGenerator):
+    """SkyRL's generator on turns that the template alone closes.
+
+    SkyRL's client leaves the end of turn in a reply's text and the template adds another. The base model has never seen
+    two: the policy that starts to learn is another one.
+    """
+
+    async def _render_conversation(self, conversation: Any) -> Any:
+        end: Any = self.tokenizer.eos_token
+        closed = [
+            {**message, "content": message["content"].removesuffix(end)} if message["role"] == "assistant" else message
+            for message in conversation
+        ]
+        return await super()._render_conversation(closed)
 
 
 class BenchTrainer(MazeTrainer):
@@ -104,11 +120,13 @@ class BenchExperiment(MazeExperiment):
 class StockExperiment(MazeExperiment):
     """SkyRL's generator and policy worker."""
 
+    generator_type: type[StockGenerator] = StockGenerator
+
     def trainer_parts(self) -> dict[str, Any]:
         return {**super().trainer_parts(), "policy_worker": self._policy_worker}
 
     def get_generator(self, cfg: Any, tokenizer: Any, inference_engine_client: Any) -> Any:
-        return StockGenerator(
+        return self.generator_type(
             generator_cfg=cfg.generator,
             skyrl_gym_cfg=cfg.environment.skyrl_gym,
             inference_engine_client=inference_engine_client,
@@ -121,11 +139,18 @@ class StockBenchExperiment(StockExperiment, BenchExperiment):
     """SkyRL's, measured."""
 
 
+class ClosingOnceExperiment(StockExperiment):
+    """SkyRL's, but for one token a turn."""
+
+    generator_type = ClosingOnceGenerator
+
+
 EXPERIMENTS: dict[tuple[str, str], type[MazeExperiment]] = {
     ("ours", "steps"): BenchExperiment,
     ("ours", "curve"): MazeExperiment,
     ("stock", "steps"): StockBenchExperiment,
     ("stock", "curve"): StockExperiment,
+    ("stock_closing_once", "curve"): ClosingOnceExperiment,
 }
 
 
@@ -134,7 +159,7 @@ def main(argv: list[str]) -> None:
     log = EventLog(RunDirs(job.train.shared_dir, job.run_name).events)
     log.emit(Progress(done=0, total=1, text=f"{side} starts in process {os.getpid()}"))
     experiment = EXPERIMENTS[side, what]
-    if side == "stock":
+    if side != "ours":
         run(job, log, experiment, cpu_executor="mp")
     else:
         run(job, log, experiment)
