@@ -10,6 +10,10 @@ from botocore.exceptions import ClientError
 from serving.publish import AdapterStore
 
 
+NO_SUCH_LISTING = ("NotImplemented", "MethodNotAllowed", "501", "405", "NoSuchUpload")
+"""How S3 servers that know no versions or no listing of uploads say so; the last one is rclone's way."""
+
+
 def adapter_sizes(s3: Any, adapters_uri: str, prefix: str) -> dict[str, int]:
     """Adapter name -> bytes of its objects, for names that start so."""
     bucket, _, folder = adapters_uri.removeprefix("s3://").partition("/")
@@ -56,5 +60,5 @@ def _pages(s3: Any, operation: str, bucket: str, prefix: str) -> Iterator[dict[s
     try:
         yield from s3.get_paginator(operation).paginate(Bucket=bucket, Prefix=prefix)
     except ClientError as error:
-        if error.response.get("Error", {}).get("Code") not in ("NotImplemented", "MethodNotAllowed", "501", "405"):
+        if error.response.get("Error", {}).get("Code") not in NO_SUCH_LISTING:
             raise

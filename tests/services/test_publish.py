@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 
 from serving.adapter import AdapterRejected, Manifest
 from serving.publish import AdapterNameTaken, PublishJob, UploadFailed, publish
+from serving.retire import adapter_sizes, retire
 from tasks.local.process import Processes
 from tasks.local.services import LOCAL_BUCKET, LOCAL_IDENTITY, Layout, LocalServices
 
@@ -151,3 +152,12 @@ def test_the_local_endpoint_keeps_its_objects_across_a_restart(endpoint: tuple[s
     publish(make_job(tmp_path), client(endpoint[0]))
     Processes(endpoint[1] / "services").stop("s3")
     assert len(keys(client(start(endpoint[1])))) == 3
+
+
+def test_a_retired_adapter_is_gone_and_twice_is_harmless(endpoint: tuple[str, Path], tmp_path: Path) -> None:
+    job, s3 = make_job(tmp_path), client(endpoint[0])
+    publish(job, s3)
+    publish(make_job(tmp_path, name="run-b-step-6"), s3)
+    for _ in range(2):
+        retire(s3, job.adapters_uri, job.adapter_name)
+        assert list(adapter_sizes(s3, job.adapters_uri, "run-")) == ["run-b-step-6"]
