@@ -32,7 +32,7 @@ Curves = dict[str, list[EvalReport]]
 
 def train_side(settings: RetrainSettings, side: str) -> list[EvalReport]:
     """Train one side to its end; its evaluations by step."""
-    job = side_job(settings, side, f"curve-{side}-{datetime.now():%m%d-%H%M}")
+    job = side_job(settings, side, f"curve-{side.replace('_', '-')}-{datetime.now():%m%d-%H%M}")
     jobs = RayJobs(settings.cluster.jobs_address)
     submission_id = submit_once(
         jobs, job.run_name, entrypoint(settings.job, "bench.side", side, "curve", job.model_dump_json())

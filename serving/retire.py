@@ -9,7 +9,6 @@ from botocore.exceptions import ClientError
 
 from serving.publish import AdapterStore
 
-
 NO_SUCH_LISTING = ("NotImplemented", "MethodNotAllowed", "501", "405", "NoSuchUpload")
 """How S3 servers that know no versions or no listing of uploads say so; the last one is rclone's way."""
 
