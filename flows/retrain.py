@@ -54,7 +54,7 @@ def retrain(settings: RetrainSettings) -> dict[str, Any]:
         tracked_run(settings.tracking, run_name, settings.model_dump(mode="json")) as tracked,
         cleaned_up_after(settings.scope, run_name, tracked),
     ):
-        images = timed(build_images)(settings.image)
+        images = timed(build_images)(settings.image, settings.tracking, tracked)
         timed(create_training_cluster)(settings.hosting, settings.readiness, run_name, images)
         cluster = timed(ensure_cluster)(settings.cluster)
         timed(check_readiness)(

@@ -7,6 +7,7 @@ from locks.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from tasks.adapters.buildx import BuildxBuilder
 from tasks.adapters.codebuild import CodeBuildBuilder
 from tasks.adapters.ecr import Ecr
 from tasks.adapters.image_registry import Credentials, ImageRegistry
+from tasks.adapters.mlflow_runs import MlflowRuns
 from tasks.image_settings import (
     UNPINNED,
     BuildxImages,
@@ -30,14 +32,15 @@ from tasks.image_settings import (
     ImageSpec,
     InstalledEnvironments,
 )
-from tasks.records import ImageRef
+from tasks.records import ImageRef, TrackedRun
+from tasks.settings import TrackingSettings
 
 Say = Callable[[str], object]
 
 
 @task
-def build_images(settings: ImageSettings) -> dict[str, ImageRef]:
-    """Every image by its name, built and pushed where it has to be; raises ImageBuildFailed.
+def build_images(settings: ImageSettings, tracking: TrackingSettings, tracked: TrackedRun) -> dict[str, ImageRef]:
+    """Every image by its name, built and pushed where it has to be, in MLflow as images.json; raises ImageBuildFailed.
 
     Installed environments come as ``<name>-lock``, with the digest of their lock.
     """
@@ -45,6 +48,8 @@ def build_images(settings: ImageSettings) -> dict[str, ImageRef]:
     made = environments(settings, logger.info)
     rows = [{"name": name, **ref.model_dump()} for name, ref in made.items()]
     create_table_artifact(table=rows, key="images", description="What the run's processes run in")
+    mlflow = MlflowRuns(tracking.tracking_uri, tracking.experiment)
+    mlflow.log_text(tracked.parent_run_id, json.dumps(rows, indent=1), "images.json")
     return made
 
 
