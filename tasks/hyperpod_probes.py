@@ -103,7 +103,7 @@ def ready_cluster(settings: HyperPodSettings, kube: KubeRay) -> str:
 def identified(settings: HyperPodSettings, kube: KubeRay, identity: PodIdentity) -> str:
     """Raises Unready when the association or a pod's share in it is missing."""
     role = identity.role(settings.namespace, settings.service_account)
-    if role != settings.role_arn:
+    if role is None or role != settings.role_arn:
         raise Unready(f"{settings.namespace}/{settings.service_account} is associated with {role or 'no role'}")
     without = kube.pods_without_identity(settings.namespace, settings.train_cluster)
     if without:

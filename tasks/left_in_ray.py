@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
+from typing import Protocol
 
 from rl.clean import CleanJob
 from rl.events import Stored
@@ -16,13 +17,21 @@ from tasks.records import Leftover
 from tasks.settings import JobSettings
 
 
+class ListedJobs(JobsClient, Protocol):
+    """Ray Jobs that also says which of them are not over."""
+
+    def unfinished(self) -> list[str]:
+        """Those that wait or run."""
+        ...
+
+
 class Jobs:
     """Ray jobs of the run that wait or run. A cluster that is gone has none."""
 
     name = "jobs"
 
     def __init__(
-        self, connect: Callable[[], JobsClient], timeout_s: float, sleep: Callable[[float], object] = time.sleep
+        self, connect: Callable[[], ListedJobs], timeout_s: float, sleep: Callable[[float], object] = time.sleep
     ) -> None:
         self._connect, self._timeout_s, self._sleep = connect, timeout_s, sleep
 
@@ -47,7 +56,10 @@ class LogSinks:
     """A followed job's lines, and nothing else of it."""
 
     def __init__(self, say: Say) -> None:
-        self.line = say
+        self._say = say
+
+    def line(self, text: str) -> None:
+        self._say(text)
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """There are none."""
