@@ -24,7 +24,7 @@ from tasks.local.services import Layout, LocalServices
 NUM_GPUS_EACH = 2
 
 
-def wait_until(holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
+def wait_until(holds: Callable[[], bool], timeout_s: float = 240.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
