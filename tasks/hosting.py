@@ -142,7 +142,7 @@ class HyperPod:
                 raise RolloutFailed(
                     f"RayService {settings.namespace}/{settings.serve_name} runs other pods than this run wants "
                     f"({image}), and KubeRay would need twice the GPUs to change them; set "
-                    "hyperpod.replace_serving to make it anew (its endpoint is away meanwhile)"
+                    "hosting.replace_serving to make it anew (its endpoint is away meanwhile)"
                 )
             self._delete("RayService", settings.serve_name, say)
         self._identity_first(say)

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import boto3
-from botocore.exceptions import BotoCoreError, ClientError
 
-from tasks.adapters import AwsRefused
+from tasks.adapters.ask_aws import ask_aws
 
 Associated = Literal["created", "changed", "unchanged"]
 
@@ -28,8 +27,9 @@ class PodIdentity:
         """Associate the service account with the role. Pods that exist already do not get it."""
         there = self._look(namespace, account)
         if there is None:
-            _ask(
+            ask_aws(
                 self._eks.create_pod_identity_association,
+                "eks:CreatePodIdentityAssociation",
                 clusterName=self._cluster,
                 namespace=namespace,
                 serviceAccount=account,
@@ -40,8 +40,9 @@ class PodIdentity:
             return "created"
         if there["roleArn"] == role_arn:
             return "unchanged"
-        _ask(
+        ask_aws(
             self._eks.update_pod_identity_association,
+            "eks:UpdatePodIdentityAssociation",
             clusterName=self._cluster,
             associationId=there["associationId"],
             roleArn=role_arn,
@@ -58,24 +59,27 @@ class PodIdentity:
         there = self._look(namespace, account)
         if there is None:
             return False
-        _ask(
+        ask_aws(
             self._eks.delete_pod_identity_association,
+            "eks:DeletePodIdentityAssociation",
             clusterName=self._cluster,
             associationId=there["associationId"],
         )
         return True
 
     def _look(self, namespace: str, account: str) -> dict[str, Any] | None:
-        found = _ask(
+        found = ask_aws(
             self._eks.list_pod_identity_associations,
+            "eks:ListPodIdentityAssociations",
             clusterName=self._cluster,
             namespace=namespace,
             serviceAccount=account,
         )["associations"]
         if not found:
             return None
-        return _ask(
+        return ask_aws(
             self._eks.describe_pod_identity_association,
+            "eks:DescribePodIdentityAssociation",
             clusterName=self._cluster,
             associationId=found[0]["associationId"],
         )["association"]
@@ -102,7 +106,7 @@ class HyperPodMachines:
 
     def status(self) -> str:
         """InService, Updating, SystemUpdating, Creating, RollingBack, Deleting or Failed, with its message."""
-        found = _ask(self._sagemaker.describe_cluster, ClusterName=self._cluster)
+        found = ask_aws(self._sagemaker.describe_cluster, "sagemaker:DescribeCluster", ClusterName=self._cluster)
         return " ".join(part for part in (found["ClusterStatus"], found.get("FailureMessage", "")) if part)
 
     def machines(self) -> list[Machine]:
@@ -122,21 +126,10 @@ class HyperPodMachines:
     def _pages(self) -> Iterator[dict[str, Any]]:
         more: dict[str, str] = {}
         while True:
-            page = _ask(self._sagemaker.list_cluster_nodes, ClusterName=self._cluster, **more)
+            page = ask_aws(
+                self._sagemaker.list_cluster_nodes, "sagemaker:ListClusterNodes", ClusterName=self._cluster, **more
+            )
             yield page
             if not page.get("NextToken"):
                 return
             more = {"NextToken": page["NextToken"]}
-
-
-def _ask(call: Any, **arguments: Any) -> Any:
-    try:
-        return call(**arguments)
-    except ClientError as error:
-        said = error.response.get("Error", {})
-        raise AwsRefused(
-            f"{error.operation_name} was refused: {said.get('Code')}: {said.get('Message')}; check the name in the "
-            "settings, and what the orchestrator's identity may do"
-        ) from error
-    except BotoCoreError as error:
-        raise AwsRefused(f"AWS cannot be asked: {error}; check credentials, region and network") from error

@@ -18,9 +18,9 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from tasks.adapters import AwsRefused, ImageBuildFailed
+from tasks.adapters.ask_aws import ask_aws
 from tasks.adapters.build_order import BuildOrder, buildx_arguments
 from tasks.adapters.codebuild_log import BuildLog
-from tasks.adapters.ecr import ask_aws
 
 PATIENT = Config(retries={"mode": "standard", "max_attempts": 10})
 """A build of an hour is looked at hundreds of times; one look that fails must not end it."""

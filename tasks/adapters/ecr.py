@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import Any
 
 import boto3
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
 from tasks.adapters import AwsRefused
+from tasks.adapters.ask_aws import ask_aws
 from tasks.adapters.image_registry import Credentials
 
 ACCOUNT = re.compile(r"^(\d{12})\.dkr\.ecr\.")
@@ -89,20 +90,6 @@ class PushedImage:
     size_bytes: int
     """Of its compressed layers."""
     pushed_at: datetime
-
-
-def ask_aws(call: Any, permission: str, **arguments: Any) -> Any:
-    """One request; raises AwsRefused, which names the permission that it takes."""
-    try:
-        return call(**arguments)
-    except ClientError as error:
-        said = error.response.get("Error", {})
-        raise AwsRefused(
-            f"{error.operation_name} was refused: {said.get('Code')}: {said.get('Message')}; check the names in "
-            f"image, and that the identity has {permission}"
-        ) from error
-    except BotoCoreError as error:
-        raise AwsRefused(f"AWS cannot be asked: {error}; check credentials, region and network") from error
 
 
 def _code(error: BaseException | None) -> str:

@@ -62,7 +62,7 @@ def wait_for_cluster(
         if clock() >= deadline:
             raise ClusterNotReady(
                 f"RayCluster {namespace}/{name} is not ready after {timeout_s:g} s: {state}; correct what the pods "
-                "say, or give it more time (hyperpod.ready_timeout_s)"
+                "say, or give it more time (hosting.ready_timeout_s)"
             )
         if state != said:
             say(f"RayCluster {namespace}/{name}: {state}")

@@ -139,7 +139,7 @@ def _refusal(address: str, status: int) -> str:
     return (
         f"{address} answers 403 to a fresh session; under HyperPod's private access strategy only the identity that "
         "created the RayCluster (role and session name) may submit: create it as this identity (cluster-up), or set "
-        "hyperpod.access_strategy to public"
+        "hosting.access_strategy to public"
     )
 
 

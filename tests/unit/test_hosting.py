@@ -190,7 +190,7 @@ def test_serving_comes_up_once_and_other_pods_are_never_slipped_in(account: Acco
     hosting.serving_up(account.server, IMAGES, account.said.append)
     assert account.kubernetes.changes.count("create rayservices maze/visgym-llm") == 1
     other = {"serve": IMAGES["serve"].model_copy(update={"uri": f"registry/serve@sha256:{'c' * 64}"})}
-    with pytest.raises(RolloutFailed, match=r"runs other pods than this run wants .*; set hyperpod.replace_serving"):
+    with pytest.raises(RolloutFailed, match=r"runs other pods than this run wants .*; set hosting.replace_serving"):
         hosting.serving_up(account.server, other, account.said.append)
     account.hosting(replace_serving=True).serving_up(account.server, other, account.said.append)
     assert account.kubernetes.changes[-3:] == [

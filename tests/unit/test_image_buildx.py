@@ -158,8 +158,8 @@ def test_secrets_are_in_no_argument_no_line_and_no_error(desk: Desk) -> None:
 
 
 def test_each_line_of_a_secret_is_hidden() -> None:
-    hidden = hidden_texts(["[global]\nindex-url = https://me:pw@host/simple\n\nx\n", ""])
-    assert without(hidden, "+ cat: index-url = https://me:pw@host/simple x") == "+ cat: *** x"
+    hidden = hidden_texts(["[global]\nproxy = https://me:pw@host\n\nx\n", ""])
+    assert without(hidden, "+ cat: proxy = https://me:pw@host x") == "+ cat: *** x"
 
 
 def test_what_is_missing_is_said_before_anything_starts(desk: Desk) -> None:
