@@ -12,9 +12,11 @@ from typing import Protocol
 
 from rl.events import Checked, Evaluated, Event, Fault, Metrics, Probed, Progress, Resumed, Saved, Stored, parse_line
 from rl.score import EvalReport
-from tasks.adapters import JobsClient, JobState, TrainingJobFailed, TrainingStalled
+from tasks.adapters import JobsClient, JobState, LogBrokeOff, TrainingJobFailed, TrainingStalled
 from tasks.records import ExportRef
 
+MAX_REREADS = 3
+"""Times that the log of a job that is over is taken up again to hear its end."""
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -109,11 +111,15 @@ def follow_job(
     TrainingStalled after ``stall_timeout_s`` of silence; a stalled job is stopped first.
     """
     story = JobStory() if story is None else story
+    rereads_left = MAX_REREADS
     while True:
+        broke_off = False
         try:
             heard = story.num_lines
             for line in islice(jobs.log_lines(submission_id, stall_timeout_s), heard, None):
                 story.hear(line, sinks)
+        except LogBrokeOff:
+            broke_off = True
         except TimeoutError as error:
             jobs.stop(submission_id)
             raise TrainingStalled(
@@ -122,8 +128,11 @@ def follow_job(
                 "checkpoint"
             ) from error
         state = jobs.state(submission_id)
-        if state.status == "SUCCEEDED":
+        if state.is_final and broke_off and rereads_left:
+            # It ended while nobody listened: its last words are in the log.
+            rereads_left -= 1
+        elif state.status == "SUCCEEDED":
             return story
-        if state.is_final:
+        elif state.is_final:
             raise TrainingJobFailed(story.why_it_ended(submission_id, state))
         sleep(reconnect_s)

@@ -38,6 +38,10 @@ class AwsRefused(StageError):
     """An AWS service said no, or could not be asked."""
 
 
+class LogBrokeOff(StageError):
+    """A job's log ended before the job did, as far as anybody here knows."""
+
+
 class ImageBuildFailed(StageError):
     """An image could not be built, or not as it was wanted."""
 
@@ -119,9 +123,9 @@ class JobsClient(Protocol):
     def state(self, submission_id: str) -> JobState: ...
 
     def log_lines(self, submission_id: str, silence_s: float) -> Iterator[str]:
-        """Every line from the start; ends when the job does or the connection breaks.
+        """Every line from the start to the job's end, each whole.
 
-        Raises TimeoutError after ``silence_s`` seconds without a word.
+        Raises LogBrokeOff when the connection breaks, TimeoutError after ``silence_s`` seconds without a word.
         """
         ...
 

@@ -8,9 +8,8 @@ Ray's client takes once, when it is made, and HyperPod's ends after six hours: a
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import aiohttp
@@ -19,12 +18,14 @@ from ray.dashboard.modules.dashboard_sdk import parse_cluster_info
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobSubmissionClient
 
-from tasks.adapters import ClusterUnreachable, JobState, SubmissionRefused
+from tasks.adapters import ClusterUnreachable, JobState, LogBrokeOff, SubmissionRefused
+from tasks.adapters.ray_session import opened, refusal, status_of
 
 RETRY_PAUSES_S = (1.0, 5.0, 15.0, 30.0)
 """Between tries of a request that met a server error or no server."""
+OPENING_PAUSES_S = (1.0, 5.0)
+"""Between tries to open the first session: a person may wait for it."""
 UNFINISHED = ("PENDING", "RUNNING")
-_STATUS = re.compile(r"status code (\d{3})")
 
 
 class RayJobs:
@@ -35,7 +36,7 @@ class RayJobs:
 
     def __init__(self, address: str, sleep: Callable[[float], object] = time.sleep) -> None:
         self._address, self._sleep = address, sleep
-        self._client = self._connect()
+        self._client = self._connect(OPENING_PAUSES_S)
 
     def submission_ids(self) -> list[str]:
         return [job.submission_id for job in self._ask(lambda client: client.list_jobs()) if job.submission_id]
@@ -68,14 +69,8 @@ class RayJobs:
     def stop(self, submission_id: str) -> None:
         self._ask(lambda client: client.stop_job(submission_id))
 
-    def _connect(self) -> JobSubmissionClient:
-        try:
-            return JobSubmissionClient(self._address)
-        except (ConnectionError, RuntimeError, AuthenticationError, requests.RequestException) as error:
-            raise ClusterUnreachable(
-                f"no Ray Jobs API at {self._address} ({error}); start the cluster (locally: make up) or correct "
-                "cluster.jobs_address"
-            ) from error
+    def _connect(self, pauses_s: Sequence[float]) -> JobSubmissionClient:
+        return opened(lambda: JobSubmissionClient(self._address), self._address, pauses_s, self._sleep)
 
     def _ask[Answer](self, request: Callable[[JobSubmissionClient], Answer]) -> Answer:
         renewed = False
@@ -87,8 +82,8 @@ class RayJobs:
                 status = status_of(error)
                 if status in (401, 403):
                     if renewed:
-                        raise SubmissionRefused(_refusal(self._address, status)) from error
-                    self._client, renewed = self._connect(), True
+                        raise SubmissionRefused(refusal(self._address, status)) from error
+                    self._client, renewed = self._connect(RETRY_PAUSES_S), True
                 elif isinstance(error, RuntimeError) and (status is None or status < 500):
                     raise
                 elif pauses_s:
@@ -102,7 +97,7 @@ class RayJobs:
     def log_lines(self, submission_id: str, silence_s: float) -> Iterator[str]:
         """The job's log from its first line, over the websocket that tails it.
 
-        Ends when the job ends or the connection breaks; raises TimeoutError after ``silence_s`` without a word.
+        Raises LogBrokeOff when the connection breaks, and TimeoutError after ``silence_s`` without a word.
         """
         loop = asyncio.new_event_loop()
         try:
@@ -111,59 +106,41 @@ class RayJobs:
             while True:
                 try:
                     rest += loop.run_until_complete(asyncio.wait_for(chunks.__anext__(), silence_s))
-                except (StopAsyncIteration, aiohttp.ClientError, RuntimeError):
+                except StopAsyncIteration:
                     break
+                except (aiohttp.ClientError, RuntimeError) as error:
+                    # What came of a line is not the line: it is heard whole when the log is taken up again.
+                    raise LogBrokeOff(str(error)) from error
                 *lines, rest = rest.split("\n")
                 yield from lines
-            if rest:
+            # A proxy that goes away closes the connection as properly as the end of a job does.
+            if rest and self.state(submission_id).is_final:
                 yield rest
         finally:
             loop.close()
 
 
-def status_of(error: Exception) -> int | None:
-    """HTTP status that an error of Ray's client tells of, or None where no answer came."""
-    if isinstance(error, AuthenticationError):
-        # Ray words both refusals itself and leaves the number out.
-        return 401 if "Authentication required" in str(error) else 403
-    response = getattr(error, "response", None)
-    if response is not None:
-        return int(response.status_code)
-    match = _STATUS.search(str(error))
-    return int(match[1]) if match else None
-
-
-def _refusal(address: str, status: int) -> str:
-    if status == 401:
-        return f"{address} answers 401 to a fresh session: the credentials have expired; log in again"
-    return (
-        f"{address} answers 403 to a fresh session; under HyperPod's private access strategy only the identity that "
-        "created the RayCluster (role and session name) may submit: create it as this identity (cluster-up), or set "
-        "hosting.access_strategy to public"
-    )
-
-
-def cluster_resources(address: str, timeout_s: float = 10.0) -> dict[str, Any]:
+def cluster_resources(
+    address: str, timeout_s: float = 10.0, sleep: Callable[[float], object] = time.sleep
+) -> dict[str, Any]:
     """Ray version and free and total resources, from the dashboard's API.
 
-    Raises ClusterUnreachable.
+    Raises ClusterUnreachable and SubmissionRefused.
     """
 
-    def get(path: str) -> Any:
-        answer = requests.get(
-            f"{session.address}{path}", cookies=session.cookies, headers=session.headers, timeout=timeout_s
-        )
-        answer.raise_for_status()
-        return answer.json()
-
-    try:
+    def look() -> tuple[Any, Any]:
         session = parse_cluster_info(address)
-        version, status = get("/api/version"), get("/api/cluster_status")
-    except (requests.RequestException, RuntimeError) as error:
-        raise ClusterUnreachable(
-            f"the Ray dashboard at {address} does not answer ({error}); start the cluster (locally: make up) or "
-            "correct cluster.jobs_address"
-        ) from error
+        answers = [
+            requests.get(
+                f"{session.address}{path}", cookies=session.cookies, headers=session.headers, timeout=timeout_s
+            )
+            for path in ("/api/version", "/api/cluster_status")
+        ]
+        for answer in answers:
+            answer.raise_for_status()
+        return answers[0].json(), answers[1].json()
+
+    version, status = opened(look, address, OPENING_PAUSES_S, sleep)
     usage = status["data"]["clusterStatus"]["loadMetricsReport"]["usage"]
     used, total = usage.get("GPU", (0.0, 0.0))
     return {"ray_version": version["ray_version"], "gpus_total": float(total), "gpus_free": float(total) - float(used)}

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from rl.events import PREFIX, Evaluated, EventLog, Fault, Metrics, Progress, Resumed, Saved, parse_line
 from rl.score import EvalReport, Outcome
-from tasks.adapters import JobState, TrainingJobFailed, TrainingStalled
-from tasks.follow import JobStory, follow_job
+from tasks.adapters import JobState, LogBrokeOff, TrainingJobFailed, TrainingStalled
+from tasks.follow import MAX_REREADS, JobStory, follow_job
 from tasks.jobs import followed_to_its_end, submit_once
 from tasks.settings import JobSettings
 from tasks.train import trained_run
@@ -68,6 +68,8 @@ class FakeJobs:
         for line in self.connections.pop(0):
             if line == "SILENCE":
                 raise TimeoutError
+            if line == "BREAK":
+                raise LogBrokeOff("cut")
             yield line
 
     def stop(self, submission_id: str) -> None:
@@ -136,6 +138,21 @@ def test_a_broken_connection_is_taken_up_without_hearing_anything_twice() -> Non
         "loss": 1.0
     }
     assert story.evaluations[1].num_solved == 3
+
+
+def test_what_a_job_said_while_nobody_listened_is_heard_although_it_is_over() -> None:
+    log = ["hello", *lines(Evaluated(report=report(1, 3)))]
+    jobs, sinks = FakeJobs([[log[0], "BREAK"], ["BREAK"], log], ["SUCCEEDED"]), RecordingSinks()
+    story = follow_job(jobs, "j", sinks, 60, 2, sleep=lambda seconds: None)
+    assert story.evaluations[1].num_solved == 3
+    assert sinks.heard.count("hello") == 1
+
+
+def test_a_log_that_is_gone_is_not_waited_for_once_the_job_is_over() -> None:
+    jobs = FakeJobs([["BREAK"]] * (MAX_REREADS + 1), ["FAILED"])
+    with pytest.raises(TrainingJobFailed, match="job j is FAILED at step 0"):
+        follow_job(jobs, "j", RecordingSinks(), 60, 2, sleep=lambda seconds: None)
+    assert jobs.events == ["connect"] * (MAX_REREADS + 1)
 
 
 def test_a_failed_job_ends_with_the_fault_it_reported() -> None:
