@@ -150,3 +150,10 @@ def test_the_dockerfile_is_clean() -> None:
         [linter, "--config", "docker/hadolint.yaml", "docker/Dockerfile"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_images_install_their_locks_whole_and_nothing_else() -> None:
+    joined = (ROOT / "docker/Dockerfile").read_text().replace("\\\n", " ")
+    installs = [line for line in joined.splitlines() if "--requirement" in line]
+    assert len(installs) == 3
+    assert all({"--no-deps", "--require-hashes"} <= set(line.split()) for line in installs)

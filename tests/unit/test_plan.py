@@ -92,6 +92,7 @@ def test_what_skyrl_says_against_the_settings_is_handed_on(settings: PlanFlowSet
     job = tasks.plan.TrainJob(run_name="r", train=settings.run.train, train_mazes_sha256="t")
     said = skyrl_config(job, str(python))
     assert said == ("", "SkyRL refuses these settings: 7 is odd")
+    assert "there is no Python with SkyRL at /nowhere; install it" in skyrl_config(job, "/nowhere")[1]
     with pytest.raises(PlanRefused, match="SkyRL takes the settings: SkyRL refuses these settings: 7 is odd"):
         require(checks(settings.run.train, settings.hyperpod, settings.plan, said[1]))
 
