@@ -82,11 +82,20 @@ def _use_gloo(torch: Any) -> None:
     torch.distributed.init_device_mesh = init_device_mesh
 
 
-def policy_worker_class() -> type:
-    """The FSDP policy worker without the NCCL weight-transfer engine: LoRA reaches the engine by disk."""
+def policy_worker_class(num_threads: int = 0) -> type:
+    """The FSDP policy worker without the NCCL weight-transfer engine: LoRA reaches the engine by disk.
+
+    Its operations take ``num_threads`` threads; 0 leaves what OMP_NUM_THREADS says.
+    """
+    import torch
     from skyrl.backends.skyrl_train.workers.fsdp.fsdp_worker import FSDPPolicyWorkerBase
 
     class LoraByDiskPolicyWorker(FSDPPolicyWorkerBase):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            if num_threads:
+                torch.set_num_threads(num_threads)
+
         async def init_weight_sync_state(self, inference_engine_client: Any, inference_engine_cfg: Any) -> None:
             if not self._is_lora:
                 raise RuntimeError("full weights need a GPU transport; on a CPU train a LoRA adapter (lora.rank > 0)")

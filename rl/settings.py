@@ -210,6 +210,9 @@ class TrainSettings(Settings):
     """Nodes of the policy."""
     num_gpus_per_node: int = Field(default=1, ge=1)
     """GPUs (or logical GPUs) of the policy per node."""
+    num_policy_threads: int = Field(default=0, ge=0)
+    """Threads of the policy's operations where it trains on CPUs; 0 leaves them as OMP_NUM_THREADS in engine.env says,
+    which every other process takes."""
     min_free_disk_gb: float = Field(default=2.0, ge=0)
     """Refuse to start with less free space than this in shared_dir, in GB (10^9 bytes)."""
 

@@ -112,7 +112,7 @@ def prepare_devices(job: TrainJob, overrides: dict[str, Any]) -> type:
     cpu_bridge.install()
     key = "generator.inference_engine.engine_init_kwargs"
     overrides[key] = {**cpu_bridge.ENGINE_INIT_KWARGS, **overrides[key]}
-    return cpu_bridge.policy_worker_class()
+    return cpu_bridge.policy_worker_class(job.train.num_policy_threads)
 
 
 def start_ray(job: TrainJob, cfg: Any) -> None:
