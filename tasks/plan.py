@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,7 +89,7 @@ def _pinned(hyperpod: HyperPodSettings) -> dict[str, str]:
 def skyrl_config(job: TrainJob, python: str) -> tuple[str, str]:
     """SkyRL's configuration of this job as YAML, and what it says against it; one of the two is empty."""
     command = [python, "-m", "rl.resolve", job.model_dump_json()]
-    if not Path(python).exists():
+    if shutil.which(python) is None:
         return "", f"there is no Python with SkyRL at {python}; install it (make setup) or correct plan.python"
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:

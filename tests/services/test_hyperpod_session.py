@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp.connector
@@ -12,12 +12,11 @@ import pytest
 import trustme
 import yaml
 
-from rl.score import EvalReport
 from tasks.adapters import ClusterUnreachable, SubmissionRefused
 from tasks.adapters.ray_jobs import OPENING_PAUSES_S, RayJobs, cluster_resources
 from tasks.follow import follow_job
 from tasks.jobs import submit_once
-from tasks.left_in_ray import Jobs
+from tasks.left_in_ray import Jobs, LogSinks
 from tests.services.hyperpod_endpoint import HyperPodEndpoint, serving
 from tests.services.loopback import Loopback, wait_until
 
@@ -30,26 +29,6 @@ for number in range(20):
     sys.stdout.write(f"line {number} be"); sys.stdout.flush(); time.sleep(0.1)
     sys.stdout.write("gins and ends\\n"); sys.stdout.flush()
 """
-
-
-class Heard:
-    """A followed job's own lines."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def line(self, text: str) -> None:
-        if text.startswith("line"):
-            self.lines.append(text)
-
-    def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """There are none."""
-
-    def progress(self, done: int, total: int, text: str) -> None:
-        """There is none."""
-
-    def evaluation(self, report: EvalReport) -> None:
-        """There is none."""
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +89,11 @@ def test_a_job_outlives_its_session_and_no_line_of_it_is_lost(endpoint: HyperPod
     jobs = RayJobs(ADDRESS)
     submission_id = submit_once(jobs, "session-train", python(COUNTING))
     endpoint.breaks_after = "line 7 be"
-    heard = Heard()
-    follow_job(jobs, submission_id, heard, stall_timeout_s=60, reconnect_s=0.1)
-    assert heard.lines == [f"line {number} begins and ends" for number in range(20)]
+    heard: list[str] = []
+    follow_job(jobs, submission_id, LogSinks(heard.append), stall_timeout_s=60, reconnect_s=0.1)
+    assert [line for line in heard if line.startswith("line")] == [
+        f"line {number} begins and ends" for number in range(20)
+    ]
     assert endpoint.breaks_after == ""
     assert [asked for asked in endpoint.asked if asked != "session"] == [
         f"connection to maze-train by {OWNER}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -257,8 +258,12 @@ def test_a_registry_that_refuses_or_is_none_is_told_apart(desk: Desk) -> None:
     desk.registry.password, desk.registry.status = "", 500
     with pytest.raises(RegistryUnreachable, match="answered 500"):
         desk.build()
-    with pytest.raises(RegistryUnreachable, match=r"http://127\.0\.0\.1:1 does not answer \(ConnectionError\)"):
-        desk.build(registry="http://127.0.0.1:1")
+    with socket.socket() as taken:
+        # Bound and not listening: nobody answers there.
+        taken.bind(("127.0.0.1", 0))
+        nobody = "http://{}:{}".format(*taken.getsockname())
+        with pytest.raises(RegistryUnreachable, match=rf"{nobody} does not answer \(ConnectionError\)"):
+            desk.build(registry=nobody)
 
 
 def test_installed_environments_are_known_by_their_locks(tmp_path: Path) -> None:
