@@ -46,16 +46,16 @@ down: ## stop the local services, by pid
 	@$(LOCAL) down
 
 run: up ## retrain/local: the whole pipeline
-	@$(WITH_SERVICES) .venv/bin/python -m flows.run retrain/local $(SET)
+	@$(WITH_SERVICES) .venv/bin/python -m flows.cli.run retrain/local $(SET)
 
 run-long: up ## retrain/local-long: at most three hours
-	@$(WITH_SERVICES) .venv/bin/python -m flows.run retrain/local-long $(SET)
+	@$(WITH_SERVICES) .venv/bin/python -m flows.cli.run retrain/local-long $(SET)
 
 plan: setup ## plan/hyperpod: what the run on AWS would create, take and cost; no account, no GPU
-	@PREFECT_HOME=$(CURDIR)/.local/prefect-plan PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS=180 PREFECT_SERVER_ANALYTICS_ENABLED=false PREFECT_LOGGING_COLORS=false .venv/bin/python -m flows.run plan/hyperpod $(SET)
+	@PREFECT_HOME=$(CURDIR)/.local/prefect-plan PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS=180 PREFECT_SERVER_ANALYTICS_ENABLED=false PREFECT_LOGGING_COLORS=false .venv/bin/python -m flows.cli.run plan/hyperpod $(SET)
 
 base-model: up ## build and fine-tune the tiny base model again
-	@$(WITH_SERVICES) .venv/bin/python -m flows.run base-model/local $(SET)
+	@$(WITH_SERVICES) .venv/bin/python -m flows.cli.run base-model/local $(SET)
 
 deploy: up ## register the deployments in the Prefect UI
 	@$(WITH_SERVICES) for pool in local hyperpod; do .venv/bin/prefect work-pool create $$pool --type process --overwrite >/dev/null; done && .venv/bin/prefect --no-prompt deploy --all
@@ -64,13 +64,13 @@ worker: up ## run what is started from the Prefect UI
 	@$(WITH_SERVICES) .venv/bin/prefect worker start --pool local
 
 chat: up ## watch one maze through the endpoint: make chat MODEL=tiny-qwen3-vl:champion SEED=3
-	@$(WITH_SERVICES) .venv/bin/python -m flows.chat $(if $(MODEL),--model $(MODEL)) $(if $(SEED),--seed $(SEED))
+	@$(WITH_SERVICES) .venv/bin/python -m flows.cli.chat $(if $(MODEL),--model $(MODEL)) $(if $(SEED),--seed $(SEED))
 
 rollback: up ## make the former champion champion again
-	@$(WITH_SERVICES) .venv/bin/python -m flows.run rollback/local
+	@$(WITH_SERVICES) .venv/bin/python -m flows.cli.run rollback/local
 
 cleanup: up ## what a run left behind: make cleanup RUN=name [SET="dry_run=false"]
-	@$(WITH_SERVICES) .venv/bin/python -m flows.run cleanup/local run_name=$(or $(RUN),$(error name the run: make cleanup RUN=name)) $(SET)
+	@$(WITH_SERVICES) .venv/bin/python -m flows.cli.run cleanup/local run_name=$(or $(RUN),$(error name the run: make cleanup RUN=name)) $(SET)
 
 bench-curves: up ## learning curves of ours and of stock SkyRL, an hour: make bench-curves [SIDES=stock_closing_once,ours] [STEPS=12]
 	@$(WITH_SERVICES) .venv/bin/python -m bench.curves $(if $(SIDES),sides=$(SIDES)) $(if $(STEPS),steps=$(STEPS))

@@ -18,13 +18,13 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from bench.grpo import Collected, side_job
-from flows.run import load_deployment
+from flows.deployments import load_deployment
 from flows.settings import RetrainSettings
-from rl.score import EvalReport
-from tasks.adapters.ray_jobs import RayJobs
-from tasks.gate import compare, wilson_interval
-from tasks.jobs import entrypoint, followed_to_its_end, submit_once
-from tasks.pictures import save_png
+from rl.maze.score import EvalReport
+from tasks.evidence.pictures import save_png
+from tasks.jobs.ray_jobs import RayJobs
+from tasks.jobs.submit import entrypoint, followed_to_its_end, submit_once
+from tasks.release.gate import compare, wilson_interval
 
 OUT = Path(".local/bench/curves.json")
 Curves = dict[str, list[EvalReport]]

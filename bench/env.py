@@ -14,10 +14,10 @@ from typing import Any
 
 import gymnasium
 
-from rl.maze import Direction
-from rl.maze_env import ENV_ID, register_maze_2d
-from rl.prompts import Move, action_text
-from rl.render import png_bytes
+from rl.maze.environment import ENV_ID, register_maze_2d
+from rl.maze.grid import Direction
+from rl.maze.pictures import png_bytes
+from rl.maze.prompts import Move, action_text
 
 NUM_STEPS, STEPS_PER_MAZE = 3000, 15
 

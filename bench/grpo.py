@@ -22,13 +22,13 @@ import psutil
 
 from bench.names import FIRST_ROLLOUT
 from bench.serving import spread
-from flows.run import load_deployment
+from flows.deployments import load_deployment
 from flows.settings import RetrainSettings
-from rl.dataset import prepare_mazes
-from rl.score import EvalReport
+from rl.maze.run_mazes import prepare_mazes
+from rl.maze.score import EvalReport
 from rl.settings import TrainJob
-from tasks.adapters.ray_jobs import RayJobs
-from tasks.jobs import entrypoint, followed_to_its_end, submit_once
+from tasks.jobs.ray_jobs import RayJobs
+from tasks.jobs.submit import entrypoint, followed_to_its_end, submit_once
 
 OUT = Path(".local/bench/latest.json")
 NUM_STEPS = 2

@@ -20,13 +20,13 @@ from typing import Any
 import boto3
 import psutil
 
-from flows.run import load_deployment
+from flows.deployments import load_deployment
 from flows.settings import RetrainSettings
-from rl.probe import Conversation, probe_conversations
+from rl.proof.questions import Conversation, probe_conversations
 from serving.app import adapter_model_id, serve_document
 from serving.publish import AdapterStore, PublishJob, publish
-from tasks.adapters.openai_chat import ChatEndpoint
-from tasks.adapters.serve_rest import ServeRest
+from tasks.clients.serve_rest import ServeRest
+from tasks.release.openai_chat import ChatEndpoint
 
 NUM_CONCURRENT, NUM_CHATS, NUM_ROUNDS = 32, 256, 3
 

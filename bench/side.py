@@ -22,10 +22,10 @@ from skyrl.train.generators.utils import prepare_generator_input
 
 from bench.names import FIRST_ROLLOUT
 from rl.events import EventLog, Progress
-from rl.experiment import MazeExperiment, MazeTrainer
+from rl.grpo.config_table import RunDirs
+from rl.grpo.experiment import MazeExperiment, MazeTrainer
+from rl.grpo.job import run
 from rl.settings import TrainJob
-from rl.skyrl_config import RunDirs
-from rl.train import run
 
 NUM_EPISODES = 64
 

@@ -1,0 +1,1 @@
+"""The flows: what Prefect runs, each a page."""

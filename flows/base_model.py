@@ -9,9 +9,9 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from flows.settings import BaseModelFlowSettings
-from tasks.base_model import fine_tune_base_model
-from tasks.cluster import ensure_cluster
-from tasks.tracking import tracked_run
+from tasks.cluster.wait import ensure_cluster
+from tasks.evidence.tracking import tracked_run
+from tasks.training.base_model import fine_tune_base_model
 
 
 @flow(name="base-model")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from prefect import flow
 
 from flows.settings import PromoteSettings, RollbackSettings
-from tasks.promote import move_champion, roll_champion_back
 from tasks.records import ChampionChange
+from tasks.release.champion import move_champion, roll_champion_back
 
 
 @flow(name="promote")

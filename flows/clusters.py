@@ -11,8 +11,8 @@ from typing import Any
 from prefect import flow
 
 from flows.settings import CleanupFlowSettings, ClusterUpSettings
-from tasks.cleanup import clean_up, usd_per_h
-from tasks.clusters import create_training_cluster
+from tasks.cleanup.clean_up import clean_up, usd_per_h
+from tasks.cluster.create import create_training_cluster
 
 
 @flow(name="cluster-up")

@@ -8,8 +8,8 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from flows.settings import EvaluateSettings
-from tasks.evaluate import evaluate_endpoint
-from tasks.tracking import tracked_evaluation
+from tasks.evidence.tracking import tracked_evaluation
+from tasks.release.evaluate import evaluate_endpoint
 
 
 @flow(name="evaluate")

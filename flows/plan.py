@@ -10,10 +10,10 @@ from typing import Any
 from prefect import flow
 
 from flows.settings import PlanFlowSettings
-from tasks.data import prepare_data
-from tasks.plan import write_plan
+from tasks.plan.sizing import require
+from tasks.plan.write import write_plan
 from tasks.records import Check
-from tasks.sizing import require
+from tasks.training.data import prepare_data
 
 
 @flow(name="plan")

@@ -23,22 +23,22 @@ from prefect.runtime import flow_run
 
 from flows.settings import RetrainSettings
 from serving.app import adapter_model_id
-from tasks.best import pick_best
-from tasks.cleanup import cleaned_up_after
-from tasks.cluster import ensure_cluster
-from tasks.clusters import create_serving_cluster, create_training_cluster, release_training_cluster
-from tasks.data import prepare_data
-from tasks.evaluate import evaluate_endpoint
-from tasks.image import build_images
-from tasks.promote import current_champion, judge_adapter, promote_adapter
-from tasks.prove import probe_training_side, prove_adapter, require_proof
-from tasks.publish import publish_adapter
-from tasks.readiness import check_readiness
+from tasks.cleanup.clean_up import cleaned_up_after
+from tasks.cluster.create import create_serving_cluster, create_training_cluster, release_training_cluster
+from tasks.cluster.wait import ensure_cluster
+from tasks.evidence.report import write_report
+from tasks.evidence.tracking import tracked_run
+from tasks.image.build import build_images
+from tasks.readiness.check import check_readiness
 from tasks.records import BestStep, ClusterRef, ImageRef, ServedRun, TrackedRun
-from tasks.report import write_report
-from tasks.rollout import ensure_endpoint
-from tasks.tracking import tracked_run
-from tasks.train import run_training
+from tasks.release.champion import current_champion, judge_adapter, promote_adapter
+from tasks.release.endpoint import ensure_endpoint
+from tasks.release.evaluate import evaluate_endpoint
+from tasks.release.proof import probe_training_side, prove_adapter, require_proof
+from tasks.release.publish import publish_adapter
+from tasks.training.best import pick_best
+from tasks.training.data import prepare_data
+from tasks.training.train import run_training
 
 
 @flow(name="retrain", flow_run_name=lambda: run_name_of(flow_run.parameters["settings"]))

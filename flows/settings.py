@@ -6,20 +6,14 @@ from pydantic import Field, model_validator
 
 from rl.settings import BaseModelSettings, DataSettings, Settings, TrainSettings
 from serving.settings import ServerSettings
-from tasks.cleanup_settings import CleanupScope, CleanupSettings, Hosting
-from tasks.hyperpod_settings import HyperPodSettings, PlanSettings
-from tasks.image_settings import ImageSettings
-from tasks.settings import (
-    ClusterSettings,
-    GateSettings,
-    JobSettings,
-    PlaySettings,
-    ProofSettings,
-    ReadinessSettings,
-    ReportSettings,
-    ServeSettings,
-    TrackingSettings,
-)
+from tasks.cleanup.settings import CleanupScope, CleanupSettings
+from tasks.cluster.settings import ClusterSettings, HostingSettings, HyperPodSettings
+from tasks.evidence.settings import ReportSettings
+from tasks.image.settings import ImageSettings
+from tasks.plan.settings import PlanSettings
+from tasks.readiness.settings import ReadinessSettings
+from tasks.release.settings import GateSettings, PlaySettings, ProofSettings, ServeSettings
+from tasks.settings import JobSettings, TrackingSettings
 
 
 class RetrainSettings(Settings):
@@ -28,7 +22,7 @@ class RetrainSettings(Settings):
     run_name: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9-]{0,62})?$")
     """Names the run everywhere; empty takes the profile and the start time. An old name goes on with that run."""
     image: ImageSettings
-    hosting: Hosting
+    hosting: HostingSettings
     """Who brings the Ray clusters up."""
     cluster: ClusterSettings
     readiness: ReadinessSettings

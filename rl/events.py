@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from rl.score import EvalReport
+from rl.maze.score import EvalReport
 
 PREFIX = "@event "
 

@@ -1,0 +1,1 @@
+"""The stages of a run, a room each; see docs/architecture.md."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from rl.score import EvalReport
+from rl.maze.score import EvalReport
 
 
 class Record(BaseModel):

@@ -21,8 +21,8 @@ from transformers import (
     Qwen3VLVideoProcessor,
 )
 
-from rl.maze import Direction
-from rl.prompts import (
+from rl.maze.grid import Direction
+from rl.maze.prompts import (
     EXECUTED,
     HIT_WALL,
     Move,

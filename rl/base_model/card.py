@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rl.score import EvalReport
+from rl.maze.score import EvalReport
 from rl.settings import BaseModelSettings, WalkStage
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rl.maze import Direction
-from rl.prompts import Move, Stop, action_text
+from rl.maze.grid import Direction
+from rl.maze.prompts import Move, Stop, action_text
 
 NUM_ACTIONS = len(Direction) + 1
 """Four moves and the stop."""

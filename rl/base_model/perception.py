@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rl.base_model.build import CELL_PX
-from rl.maze import Direction, Maze, any_free_cell, way_to_target
-from rl.render import read_grid, render
+from rl.maze.grid import Direction, Maze, any_free_cell, way_to_target
+from rl.maze.pictures import read_grid, render
 
 NUM_CONTENTS = 5
 """Wall, floor, target, agent, agent on the target."""

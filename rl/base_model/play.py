@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from PIL import Image
 
-from rl.episode import Episode, Seen
-from rl.score import Outcome
+from rl.maze.episode import Episode, Seen
+from rl.maze.score import Outcome
 from rl.settings import MazeSettings
 
 

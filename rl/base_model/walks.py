@@ -12,9 +12,9 @@ from PIL import Image
 from transformers import Qwen3VLProcessor
 
 from rl.base_model.build import CELL_PX
-from rl.maze import Direction, Maze, any_free_cell, generate_maze, moved, shortest_path
-from rl.prompts import EXECUTED, HIT_WALL, Move, Stop, action_text, opening_message, task_prompt
-from rl.render import render
+from rl.maze.grid import Direction, Maze, any_free_cell, generate_maze, moved, shortest_path
+from rl.maze.pictures import render
+from rl.maze.prompts import EXECUTED, HIT_WALL, Move, Stop, action_text, opening_message, task_prompt
 from rl.settings import MazeSettings
 
 Batch = dict[str, torch.Tensor]

@@ -12,11 +12,11 @@ import pytest
 import trustme
 import yaml
 
-from tasks.adapters import ClusterUnreachable, SubmissionRefused
-from tasks.adapters.ray_jobs import OPENING_PAUSES_S, RayJobs, cluster_resources
-from tasks.follow import follow_job
-from tasks.jobs import submit_once
-from tasks.left_in_ray import Jobs, LogSinks
+from tasks.cleanup.in_ray import Jobs, LogSinks
+from tasks.errors import ClusterUnreachable, SubmissionRefused
+from tasks.jobs.follow import follow_job
+from tasks.jobs.ray_jobs import OPENING_PAUSES_S, RayJobs, cluster_resources
+from tasks.jobs.submit import submit_once
 from tests.services.hyperpod_endpoint import HyperPodEndpoint, serving
 from tests.services.loopback import Loopback, wait_until
 

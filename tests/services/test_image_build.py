@@ -23,11 +23,11 @@ import requests
 import yaml
 from moto.server import ThreadedMotoServer
 
-from tasks.adapters import ImageBuildFailed, RegistryRefused
-from tasks.adapters.buildx import BuildxBuilder
-from tasks.adapters.image_registry import MANIFESTS, Credentials, ImageRegistry
-from tasks.image import Yard, environments, order_of
-from tasks.image_settings import BuildxImages, CodeBuildImages, ImageSpec
+from tasks.errors import ImageBuildFailed, RegistryRefused
+from tasks.image.build import Yard, environments, order_of
+from tasks.image.buildx import BuildxBuilder
+from tasks.image.registry import MANIFESTS, Credentials, ImageRegistry
+from tasks.image.settings import BuildxImages, CodeBuildImages, ImageSpec
 from tasks.records import ImageRef
 from tests.services.build_rig import PASSWORD, Rig, build_rig
 from tests.services.rig_packages import RigUnavailable

@@ -21,12 +21,12 @@ from typing import Any
 import psutil
 import pytest
 
-from rl.ready_settings import CHECKS, CheckKey, NodeReadiness, ReadyJob
+from rl.readiness.settings import CHECKS, CheckKey, NodeReadiness, ReadyJob
 from serving.store_check import CHECK as STORE
 from serving.store_check import REMEDY as STORE_REMEDY
 from serving.store_check import StoreCheck
-from tasks.adapters.ray_jobs import RayJobs, cluster_resources
-from tasks.nodes_ready import check_nodes
+from tasks.jobs.ray_jobs import RayJobs, cluster_resources
+from tasks.readiness.nodes import check_nodes
 from tasks.records import Check
 from tasks.settings import JobSettings
 from tests.services.loopback import NUM_GPUS_EACH, Loopback, can_mount, free_port, wait_until

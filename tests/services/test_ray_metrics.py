@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from rl.ray_metrics import GAUGES, PARTS
-from tasks.adapters.ray_jobs import RayJobs
+from rl.grpo.ray_metrics import GAUGES, PARTS
+from tasks.jobs.ray_jobs import RayJobs
 from tests.services.loopback import Loopback, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 import ray, time, urllib.request
 from rl.events import Evaluated, EventLog, Metrics
-from rl.ray_metrics import RunGauges
-from rl.score import EvalReport, Outcome
+from rl.grpo.ray_metrics import RunGauges
+from rl.maze.score import EvalReport, Outcome
 
 ray.init(log_to_driver=False)
 log = EventLog(listener=RunGauges("run-a").hear)

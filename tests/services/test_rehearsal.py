@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from rl.eval_set import build_eval_set, write_eval_set
+from rl.maze.eval_set import build_eval_set, write_eval_set
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_MAZES = 6
@@ -38,7 +38,7 @@ def run_flow(env: dict[str, str], folder: Path, **changes: Any) -> subprocess.Co
         **changes,
     }
     arguments = [f"{key}={value}" for key, value in settings.items()]
-    command = [sys.executable, "-m", "flows.run", "retrain/local", *arguments]
+    command = [sys.executable, "-m", "flows.cli.run", "retrain/local", *arguments]
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=1200)
 
 

@@ -18,22 +18,22 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from flows.run import load_deployment
+from flows.deployments import load_deployment
 from flows.settings import RetrainSettings
 from rl.events import Probed, parse_line
-from rl.probe import ProbeJob, probe_conversations
-from rl.score import EvalReport
+from rl.maze.score import EvalReport
+from rl.proof.questions import ProbeJob, probe_conversations
 from rl.settings import MazeSettings
 from serving.adapter import CONFIG, WEIGHTS
 from serving.app import adapter_model_id, champion_uri, serve_document
 from serving.publish import PublishJob, publish
 from serving.settings import ServerSettings
-from tasks.adapters import ModelNotServed, NoSuchAdapter, RolloutFailed
-from tasks.adapters.openai_chat import ChatEndpoint, Reply
-from tasks.adapters.registry import ChampionRegistry
-from tasks.adapters.serve_rest import ServeRest
-from tasks.prove import ask_probes, weigh
+from tasks.clients.serve_rest import ServeRest
+from tasks.errors import ModelNotServed, NoSuchAdapter, RolloutFailed
 from tasks.records import Certificate, PublishedAdapter
+from tasks.release.aliases import ChampionRegistry
+from tasks.release.openai_chat import ChatEndpoint, Reply
+from tasks.release.proof import ask_probes, weigh
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / "rl" / "models" / "tiny-qwen3-vl"
@@ -114,7 +114,7 @@ class World:
             max_reply_tokens=self.settings.play.max_reply_tokens,
             dtype="float32",
         )
-        printed = in_training(["-m", "rl.probe_job", order.model_dump_json()])
+        printed = in_training(["-m", "rl.proof.job", order.model_dump_json()])
         return [event for line in printed.splitlines() if isinstance(event := parse_line(line), Probed)]
 
     def proof(self, adapter: PublishedAdapter, trained: list[Probed]) -> Certificate:

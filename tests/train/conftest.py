@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rl import cpu_bridge
-from rl.dataset import prepare_mazes
+from rl.grpo.cpu import bridge as cpu_bridge
+from rl.maze.run_mazes import prepare_mazes
 from rl.settings import DataSettings, TrainJob, TrainSettings
 
 ROOT = Path(__file__).resolve().parents[2]

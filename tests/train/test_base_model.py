@@ -20,11 +20,11 @@ from rl.base_model.perception import cell_labels
 from rl.base_model.play import play_greedily
 from rl.base_model.sft import SftTrainer, learning_rate
 from rl.base_model.walks import EpisodeEncoder, Walker, oracle_walk, training_mazes, walk, walk_batches
-from rl.eval_set import load_eval_set
 from rl.events import EventLog
-from rl.maze import Direction, generate_maze, shortest_path
-from rl.prompts import Move, Stop, action_text
-from rl.render import render
+from rl.maze.eval_set import load_eval_set
+from rl.maze.grid import Direction, generate_maze, shortest_path
+from rl.maze.pictures import render
+from rl.maze.prompts import Move, Stop, action_text
 from rl.settings import BaseModelSettings, LoraSettings, MazeSettings
 from tests.train.conftest import BASE_MODEL, MANIFEST
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
-from rl.cpu_engine import MatmulPunicaWrapper
+from rl.grpo.cpu.engine import MatmulPunicaWrapper
 
 SLICES = (96, 32)
 

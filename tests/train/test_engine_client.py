@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from rl.engine_client import Pictures, PicturesOnce
+from rl.grpo.rollouts.engine_client import Pictures, PicturesOnce
 
 
 class FakeEngine:

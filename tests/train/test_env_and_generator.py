@@ -18,13 +18,13 @@ import skyrl_gym
 import torch
 from PIL import Image
 
-import rl.generator
+import rl.grpo.rollouts.generator
 from rl.base_model.build import build_processor
-from rl.engine_client import PicturesOnce
-from rl.env import register_env
-from rl.generator import MazeGenerator
-from rl.maze import generate_maze, shortest_path
-from rl.prompts import HIT_WALL, Move, Stop, action_text
+from rl.grpo.rollouts.engine_client import PicturesOnce
+from rl.grpo.rollouts.generator import MazeGenerator
+from rl.grpo.skyrl_env import register_env
+from rl.maze.grid import generate_maze, shortest_path
+from rl.maze.prompts import HIT_WALL, Move, Stop, action_text
 from rl.settings import MazeSettings
 
 SEED = 3
@@ -160,7 +160,7 @@ def play(monkeypatch: pytest.MonkeyPatch, replies: list[list[int]], stock: bool 
     import skyrl.train.generators.skyrl_vlm_generator as stock_module
     from skyrl.train.config import GeneratorConfig, SkyRLGymConfig
 
-    monkeypatch.setattr(rl.generator, "decode_mm_kwargs", fake_decode)
+    monkeypatch.setattr(rl.grpo.rollouts.generator, "decode_mm_kwargs", fake_decode)
     monkeypatch.setattr(stock_module, "decode_mm_kwargs", fake_decode)
     engine = ScriptedEngine(replies)
     config = GeneratorConfig(max_turns=15, vision_language_generator=True, max_input_length=4096)
@@ -233,5 +233,5 @@ def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
     tokenizer.chat_template = tokenizer.chat_template.replace(
         "{{ message.content }}", "{{ (message.role == 'assistant') * '<think></think>' + message.content }}"
     )
-    with pytest.raises(rl.generator.PrefixPropertyBroken, match="rewrites earlier turns"):
+    with pytest.raises(rl.grpo.rollouts.generator.PrefixPropertyBroken, match="rewrites earlier turns"):
         MazeGenerator._ids_after_reply(SimpleNamespace(tokenizer=tokenizer))  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rl.events import EventLog, Fault, Metrics, parse_line
-from rl.experiment import EventTracker
+from rl.grpo.experiment import EventTracker
 
 
 def test_a_number_that_is_not_finite_is_named_and_the_others_are_kept(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from skyrl.backends.skyrl_train.distributed.dispatch import WorkerOutput
 from skyrl.backends.skyrl_train.training_batch import TensorList, TrainingInputBatch
 from transformers import AutoModelForImageTextToText
 
-from rl.length_groups import by_length, grouped, rows_of, trimmed
+from rl.grpo.length_groups import by_length, grouped, rows_of, trimmed
 from tests.train.conftest import BASE_MODEL
 
 LENGTHS = ((3, 5), (2, 9), (4, 2))

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from rl import cpu_bridge
-from rl.skyrl_config import RunDirs, skyrl_overrides
+from rl.grpo.config_table import RunDirs, skyrl_overrides
+from rl.grpo.cpu import bridge as cpu_bridge
 from tests.train.conftest import train_job
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.grpo import STOCK_ENGINE, flow_overhead, ratios, short_job, summary
-from flows.run import load_deployment
+from flows.deployments import load_deployment
 
 OURS = {
     "step_s": 40.0,

@@ -10,16 +10,17 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from rl.clean import CleanJob, main
 from rl.events import Stored, parse_line
-from rl.skyrl_config import RunDirs
+from rl.grpo.clean import CleanJob, main
+from rl.grpo.config_table import RunDirs
 from serving.retire import adapter_sizes, retire
-from tasks.adapters import ClusterUnreachable, JobState
-from tasks.adapters.ecr import PushedImage
-from tasks.cleanup import usd_per_h
-from tasks.left_in_aws import Adapters, Images
-from tasks.left_in_ray import Checkpoints, Jobs
-from tasks.leftovers import clean
+from tasks.cleanup.clean_up import usd_per_h
+from tasks.cleanup.in_aws import Adapters, Images
+from tasks.cleanup.in_ray import Checkpoints, Jobs
+from tasks.cleanup.parts import clean
+from tasks.errors import ClusterUnreachable
+from tasks.image.ecr import PushedImage
+from tasks.jobs.api import JobState
 from tasks.records import Leftover
 from tasks.settings import JobSettings
 
@@ -110,7 +111,7 @@ def test_checkpoints_are_measured_removed_and_told_of_and_exports_stay(
         folder.mkdir(parents=True)
         (folder / "weights").write_bytes(b"0" * 1000)
     for remove in (False, True, True):
-        main(["rl.clean", CleanJob(shared_dir=str(tmp_path), run_name="r", remove=remove).model_dump_json()])
+        main(["rl.grpo.clean", CleanJob(shared_dir=str(tmp_path), run_name="r", remove=remove).model_dump_json()])
     told = [event for line in capsys.readouterr().out.splitlines() if isinstance(event := parse_line(line), Stored)]
     assert [(event.path, event.size_bytes, event.removed) for event in told] == [
         (str(dirs.checkpoints), 1000, False),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LIGHT = ["flows.settings", "tasks.settings", "tasks.records", "rl.settings", "rl.score", "rl.events"]
+LIGHT = ["flows.settings", "tasks.settings", "tasks.records", "rl.settings", "rl.maze.score", "rl.events"]
 HEAVY = ["torch", "vllm", "skyrl", "ray", "mlflow", "prefect", "pandas", "boto3", "transformers"]
 
 
@@ -41,7 +41,7 @@ def test_docker_stays_a_plain_folder() -> None:
 def test_importing_the_flows_touches_no_file_and_no_server(tmp_path: Path) -> None:
     out = python(
         "import os, sys; sys.path.insert(0, os.getcwd()); os.chdir(os.environ['EMPTY']); "
-        "import flows.retrain, flows.base_model, flows.evaluate, flows.champion, flows.chat, bench.serving; "
+        "import flows.retrain, flows.base_model, flows.evaluate, flows.champion, flows.cli.chat, bench.serving; "
         "print(os.listdir('.'))",
         EMPTY=str(tmp_path),
         # Nobody answers there: an import that asked a server would fail.

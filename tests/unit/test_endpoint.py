@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import flows.chat
-from rl.eval_set import build_eval_set
-from rl.maze import Direction, moved
-from rl.prompts import Move, Stop, action_text
-from rl.render import read_grid
+import flows.cli.chat
+from rl.maze.eval_set import build_eval_set
+from rl.maze.grid import Direction, moved
+from rl.maze.pictures import read_grid
+from rl.maze.prompts import Move, Stop, action_text
 from rl.settings import DataSettings, MazeSettings
 from serving.app import serve_document
-from tasks.adapters import EndpointFailed, ModelNotServed, RolloutFailed, WrongModelAnswered
-from tasks.adapters.openai_chat import ChatEndpoint
-from tasks.adapters.serve_rest import ServeRest
-from tasks.play import play_eval_set, play_maze
-from tasks.settings import PlaySettings
+from tasks.clients.serve_rest import ServeRest
+from tasks.errors import EndpointFailed, ModelNotServed, RolloutFailed, WrongModelAnswered
+from tasks.release.openai_chat import ChatEndpoint
+from tasks.release.play import play_eval_set, play_maze
+from tasks.release.settings import PlaySettings
 from tests.unit.samples import SERVER
 
 Answer = tuple[int, Any]
@@ -131,7 +131,7 @@ def test_a_maze_can_be_watched_turn_by_turn(tmp_path: Path, capsys: pytest.Captu
         url, data, play = "", DATA, PlaySettings(max_reply_tokens=8)
 
     with http(lambda method, path, body: chat_answer(body)) as Settings.url:
-        solved = flows.chat.watch(Settings, "tiny:a", 3, tmp_path / "maze.gif")
+        solved = flows.cli.chat.watch(Settings, "tiny:a", 3, tmp_path / "maze.gif")
     turns = [line for line in capsys.readouterr().out.splitlines() if line.startswith("turn ")]
     picture = Image.open(tmp_path / "maze.gif")
     assert solved

@@ -8,9 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rl.dataset import prepare_mazes, write_rows
-from rl.eval_set import EvalSetMismatch, build_eval_set, load_eval_set, write_eval_set
-from rl.maze import generate_maze
+from rl.grpo.rows import write_rows
+from rl.maze.eval_set import EvalSetMismatch, build_eval_set, load_eval_set, write_eval_set
+from rl.maze.grid import generate_maze
+from rl.maze.run_mazes import prepare_mazes
 from rl.settings import DataSettings, MazeSettings
 
 SHIPPED = Path("rl/eval_sets/maze_2d_7x9.json")

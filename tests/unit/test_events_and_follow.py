@@ -9,12 +9,13 @@ import pytest
 from pydantic import ValidationError
 
 from rl.events import PREFIX, Evaluated, EventLog, Fault, Metrics, Progress, Resumed, Saved, parse_line
-from rl.score import EvalReport, Outcome
-from tasks.adapters import JobState, LogBrokeOff, TrainingJobFailed, TrainingStalled
-from tasks.follow import MAX_REREADS, JobStory, follow_job
-from tasks.jobs import followed_to_its_end, submit_once
+from rl.maze.score import EvalReport, Outcome
+from tasks.errors import LogBrokeOff, TrainingJobFailed, TrainingStalled
+from tasks.jobs.api import JobState
+from tasks.jobs.follow import MAX_REREADS, JobStory, follow_job
+from tasks.jobs.submit import followed_to_its_end, submit_once
 from tasks.settings import JobSettings
-from tasks.train import trained_run
+from tasks.training.train import trained_run
 
 
 def report(step: int, num_solved: int, num_mazes: int = 4) -> EvalReport:

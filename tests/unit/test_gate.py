@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binom
 
-from rl.score import EvalReport, Outcome
-from tasks.gate import CannotCompare, compare, judge, wilson_interval
-from tasks.settings import GateSettings
+from rl.maze.score import EvalReport, Outcome
+from tasks.release.gate import CannotCompare, compare, judge, wilson_interval
+from tasks.release.settings import GateSettings
 
 
 def report(solved: str, model_id: str = "m", eval_set: str = "a" * 64) -> EvalReport:

@@ -10,19 +10,18 @@ from typing import Any
 import boto3
 import pytest
 
-from flows.run import load_deployment
+from flows.deployments import load_deployment
 from serving.settings import ServerSettings
-from tasks.adapters import AwsRefused, ClusterNotReady, RolloutFailed
-from tasks.adapters.aws import HyperPodMachines, PodIdentity
-from tasks.adapters.kuberay import KubeRay
-from tasks.hosting import HyperPod, hosting_of
-from tasks.hyperpod_settings import HyperPodSettings
-from tasks.left_in_aws import Identity, Machines, RayResources
-from tasks.leftovers import LeftPart, clean
-from tasks.manifests import ray_cluster
-from tasks.probes import Probe, run_probes
+from tasks.checks import Probe, run_probes
+from tasks.cleanup.in_aws import Identity, Machines, RayResources
+from tasks.cleanup.parts import LeftPart, clean
+from tasks.cluster.aws import HyperPodMachines, PodIdentity
+from tasks.cluster.hosting import HyperPod, hosting_of
+from tasks.cluster.kuberay import KubeRay
+from tasks.cluster.manifests import ray_cluster
+from tasks.cluster.settings import HyperPodSettings, KeptClusters
+from tasks.errors import AwsRefused, ClusterNotReady, RolloutFailed
 from tasks.records import ImageRef
-from tasks.settings import KeptClusters
 from tests.unit.aws_api import FakeAws, aws_api
 from tests.unit.kube_api import FakeKubernetes, kubernetes_api, node, pod
 from tests.unit.test_kuberay import READY

@@ -16,12 +16,12 @@ import pytest
 import requests
 from moto.server import ThreadedMotoServer
 
-from tasks.adapters import AwsRefused, ImageBuildFailed
-from tasks.adapters.codebuild import CodeBuildBuilder, minutes
-from tasks.adapters.ecr import Ecr
-from tasks.adapters.image_registry import ImageRegistry
-from tasks.image import Yard, builder_of, environments, order_of
-from tasks.image_settings import CodeBuildImages, ImageSpec
+from tasks.errors import AwsRefused, ImageBuildFailed
+from tasks.image.build import Yard, builder_of, environments, order_of
+from tasks.image.codebuild import CodeBuildBuilder, minutes
+from tasks.image.ecr import Ecr
+from tasks.image.registry import ImageRegistry
+from tasks.image.settings import CodeBuildImages, ImageSpec
 from tasks.records import ImageRef
 from tests.unit.codebuild_api import Build, FakeCodeBuild, codebuild_api
 from tests.unit.registry_api import FakeRegistry, registry_api

@@ -14,11 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from tasks.adapters import BuilderNotReady, ImageBuildFailed, RegistryRefused, RegistryUnreachable
-from tasks.adapters.buildx import BuildxBuilder, hidden_texts, without
-from tasks.adapters.image_registry import Credentials, ImageRegistry
-from tasks.image import Yard, environments, order_of
-from tasks.image_settings import BuildxImages, ImageSpec, InstalledEnvironments
+from tasks.errors import BuilderNotReady, ImageBuildFailed, RegistryRefused, RegistryUnreachable
+from tasks.image.build import Yard, environments, order_of
+from tasks.image.buildx import BuildxBuilder, hidden_texts, without
+from tasks.image.registry import Credentials, ImageRegistry
+from tasks.image.settings import BuildxImages, ImageSpec, InstalledEnvironments
 from tests.unit.registry_api import FakeRegistry, registry_api
 
 DIGEST = "sha256:" + "9" * 64

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from tasks.adapters import ImageBuildFailed
-from tasks.adapters.build_context import collect
-from tasks.adapters.build_order import BuildOrder, buildx_arguments
-from tasks.image_settings import BuildxImages, CodeBuildImages, ImageSettings, InstalledEnvironments
+from tasks.errors import ImageBuildFailed
+from tasks.image.context import collect
+from tasks.image.order import BuildOrder, buildx_arguments
+from tasks.image.settings import BuildxImages, CodeBuildImages, ImageSettings, InstalledEnvironments
 
 ROOT = Path(__file__).resolve().parents[2]
 ZEROS = "sha256:" + "0" * 64

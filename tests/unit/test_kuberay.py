@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from flows.run import load_deployment
-from tasks.adapters import ClusterNotReady, KubernetesRefused, KubernetesUnreachable
-from tasks.adapters.kube_waits import cluster_shortfall, wait_for_cluster, wait_until_gone
-from tasks.adapters.kuberay import KubeRay
-from tasks.hyperpod_settings import HyperPodSettings
-from tasks.manifests import ray_cluster, service_account
+from flows.deployments import load_deployment
+from tasks.cluster.kube_waits import cluster_shortfall, wait_for_cluster, wait_until_gone
+from tasks.cluster.kuberay import KubeRay
+from tasks.cluster.manifests import ray_cluster, service_account
+from tasks.cluster.settings import HyperPodSettings
+from tasks.errors import ClusterNotReady, KubernetesRefused, KubernetesUnreachable
 from tests.unit.kube_api import FakeKubernetes, kubernetes_api
 
 IMAGE = "registry/maze@sha256:" + "a" * 64

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl.maze import Cell, Maze, generate_maze, moved, shortest_path, turns_needed, way_to_target
+from rl.maze.grid import Cell, Maze, generate_maze, moved, shortest_path, turns_needed, way_to_target
 
 seeds = st.integers(0, 2**63 - 1)
 odd_sizes = st.integers(2, 6).map(lambda n: 2 * n + 1)

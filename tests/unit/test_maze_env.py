@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from rl.maze import Direction, generate_maze, shortest_path
-from rl.maze_env import Maze2DEnv, register_maze_2d
-from rl.prompts import Move, action_text
-from rl.render import Drawing, png_bytes, read_grid, render
+from rl.maze.environment import Maze2DEnv, register_maze_2d
+from rl.maze.grid import Direction, generate_maze, shortest_path
+from rl.maze.pictures import Drawing, png_bytes, read_grid, render
+from rl.maze.prompts import Move, action_text
 
 
 @given(st.integers(0, 10_000), st.sampled_from([8, 16, 25]), st.data())

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from rl.events import PREFIX, Checked, parse_line
-from rl.ready_settings import CHECKS, NodeReadiness, ReadyJob
+from rl.readiness.settings import CHECKS, NodeReadiness, ReadyJob
 from serving import store_check
 from serving.store_check import StoreCheck
-from tasks.adapters import ClusterUnreachable, JobState
-from tasks.nodes_ready import ENDED, check_nodes, command, submit_anew
+from tasks.errors import ClusterUnreachable
+from tasks.jobs.api import JobState
+from tasks.readiness.nodes import ENDED, check_nodes, command, submit_anew
 from tasks.settings import JobSettings
 
 JOB = JobSettings(project_dir="/p", python="python", reconnect_s=0.01)
@@ -148,11 +149,11 @@ def test_only_an_attempt_that_still_runs_is_taken_up(known: dict[str, str], want
 
 def test_the_second_program_runs_whatever_becomes_of_the_first(tmp_path: Path) -> None:
     fake = tmp_path / "python"
-    fake.write_text('#!/bin/sh\necho "$2"\n[ "$2" = rl.ready ]\n')
+    fake.write_text('#!/bin/sh\necho "$2"\n[ "$2" = rl.readiness.job ]\n')
     fake.chmod(0o755)
     job = JobSettings(project_dir=str(tmp_path), python=str(fake))
     done = subprocess.run(command(job, ORDER, STORE), shell=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["serving.store_check", "rl.ready"]
+    assert done.stdout.split() == ["serving.store_check", "rl.readiness.job"]
     assert done.returncode == 0, "the store's verdict is an event, not an exit code"
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-import tasks.plan
-from flows.run import as_text, load_deployment
+import tasks.plan.write
+from flows.cli.run import as_text
+from flows.deployments import load_deployment
 from flows.settings import PlanFlowSettings
-from tasks.manifests import as_yaml, ray_cluster, ray_service, service_account
-from tasks.plan import skyrl_config
+from tasks.cluster.manifests import as_yaml, ray_cluster, ray_service, service_account
+from tasks.plan.sizing import PlanRefused, checks, costs_usd, durations_h, lora_params, require, sizes
+from tasks.plan.write import skyrl_config
 from tasks.records import MazesRef
-from tasks.sizing import PlanRefused, checks, costs_usd, durations_h, lora_params, require, sizes
 
 IMAGE = "registry/maze@sha256:" + "a" * 64
 MAZES = MazesRef(
@@ -89,7 +90,7 @@ def test_what_skyrl_says_against_the_settings_is_handed_on(settings: PlanFlowSet
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'SkyRL refuses these settings: 7 is odd' >&2\nexit 1\n")
     python.chmod(0o755)
-    job = tasks.plan.TrainJob(run_name="r", train=settings.run.train, train_mazes_sha256="t")
+    job = tasks.plan.write.TrainJob(run_name="r", train=settings.run.train, train_mazes_sha256="t")
     said = skyrl_config(job, str(python))
     assert said == ("", "SkyRL refuses these settings: 7 is odd")
     assert "there is no Python with SkyRL at /nowhere; install it" in skyrl_config(job, "/nowhere")[1]
@@ -167,11 +168,11 @@ def test_an_image_by_tag_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_written_plan_is_what_the_flow_returns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tasks.plan, "skyrl_config", lambda job, python: ("trainer: {}\n", ""))
-    monkeypatch.setattr(tasks.plan, "create_markdown_artifact", lambda **artifact: None)
+    monkeypatch.setattr(tasks.plan.write, "skyrl_config", lambda job, python: ("trainer: {}\n", ""))
+    monkeypatch.setattr(tasks.plan.write, "create_markdown_artifact", lambda **artifact: None)
     settings = planned(monkeypatch, **{"plan.output_dir": str(tmp_path)})
     run = settings.run
-    made = tasks.plan.write_plan.fn(
+    made = tasks.plan.write.write_plan.fn(
         settings.plan, settings.hyperpod, run.image, run.train, run.serve.server, run.tracking, "hyperpod", MAZES
     )
     assert json.loads((tmp_path / "plan.json").read_text()) == made

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl.maze import Direction
-from rl.prompts import Move, Stop, Unparsable, action_text, opening_message, parse_reply, task_prompt
+from rl.maze.grid import Direction
+from rl.maze.prompts import Move, Stop, Unparsable, action_text, opening_message, parse_reply, task_prompt
 
 modes = st.sampled_from(["strict", "tolerant"])
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from rl.events import Probed
-from rl.probe import probe_conversations
-from rl.score import EvalReport, Outcome
+from rl.maze.score import EvalReport, Outcome
+from rl.proof.questions import probe_conversations
 from rl.settings import MazeSettings
-from tasks.adapters.openai_chat import Reply
-from tasks.prove import weigh
 from tasks.records import Certificate, PublishedAdapter
-from tasks.settings import ProofSettings
+from tasks.release.openai_chat import Reply
+from tasks.release.proof import weigh
+from tasks.release.settings import ProofSettings
 
 SETTINGS = ProofSettings(num_probes=2, max_logprob_difference=0.01)
 ADAPTER = PublishedAdapter(name="a", uri="s3://m/a", sha256="0" * 64, step=6, model_id="tiny:a")

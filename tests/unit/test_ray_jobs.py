@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tasks.adapters import ClusterUnreachable, SubmissionRefused
-from tasks.adapters.ray_jobs import RETRY_PAUSES_S, RayJobs, cluster_resources
+from tasks.errors import ClusterUnreachable, SubmissionRefused
+from tasks.jobs.ray_jobs import RETRY_PAUSES_S, RayJobs, cluster_resources
 
 SCHEME = """
 from itertools import count
@@ -104,7 +104,7 @@ def dashboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple
 def test_a_session_that_has_ended_is_renewed_and_the_request_goes_through(dashboard: tuple[Dashboard, str]) -> None:
     state, address = dashboard
     jobs = RayJobs(address)
-    jobs.submit("run-train-1", "python -m rl.train", {})
+    jobs.submit("run-train-1", "python -m rl.grpo.job", {})
     state.valid_from = 2
     assert jobs.state("run-train-1").status == "RUNNING"
     assert [line for line in state.asked if "/api/jobs/run" in line] == [

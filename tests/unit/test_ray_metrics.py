@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rl.events import Evaluated, EventLog, Metrics, Progress
-from rl.ray_metrics import GAUGES, PARTS, TAG_KEYS, RunGauges, readings
-from rl.score import EvalReport, Outcome
+from rl.grpo.ray_metrics import GAUGES, PARTS, TAG_KEYS, RunGauges, readings
+from rl.maze.score import EvalReport, Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD = json.loads((ROOT / "docs" / "grafana" / "maze-retrain.json").read_text())

@@ -10,9 +10,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from serving.publish import UploadFailed, try_store
-from tasks.adapters import ClusterNotReady
-from tasks.probes import Probe, Unready, require_ready, run_probes
-from tasks.readiness import others
+from tasks.checks import Probe, Unready, require_ready, run_probes
+from tasks.errors import ClusterNotReady
+from tasks.readiness.check import others
 
 
 def test_all_checks_run_and_all_failures_are_told_at_once() -> None:

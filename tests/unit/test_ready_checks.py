@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rl import ready_checks
 from rl.events import Checked, EventLog, parse_line
-from rl.model_check import missing_weights
-from rl.node import DRIVER_FILE, Seen, exchange, look, seen_within, versions
-from rl.ready import Verdicts
-from rl.ready_checks import GpuNode, Unready
-from rl.ready_settings import CHECKS, NodeReadiness, NodeWants
+from rl.model_files import PROCESSOR_FILES, missing_files
+from rl.readiness import checks as ready_checks
+from rl.readiness.checks import GpuNode, Unready
+from rl.readiness.job import Verdicts
+from rl.readiness.node import DRIVER_FILE, Seen, exchange, look, seen_within, versions
+from rl.readiness.settings import CHECKS, NodeReadiness, NodeWants
 
 
 def gpu_nodes(*free: float) -> list[GpuNode]:
@@ -160,7 +160,7 @@ def test_every_check_is_told_once_with_its_remedy_and_what_is_late_does_not_hold
 
 def test_a_job_that_hangs_ends_itself_and_leaves_no_check_untold() -> None:
     code = (
-        "import time; from rl.events import EventLog; from rl.ready import Verdicts, end_after; "
+        "import time; from rl.events import EventLog; from rl.readiness.job import Verdicts, end_after; "
         "v = Verdicts(EventLog()); v.tell('space', lambda: 'enough'); end_after(0.3, v); time.sleep(60)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
@@ -171,11 +171,13 @@ def test_a_job_that_hangs_ends_itself_and_leaves_no_check_untold() -> None:
 
 
 def test_shards_that_are_missing_are_named(tmp_path: Path) -> None:
-    assert missing_weights(tmp_path) == ["model.safetensors"]
+    assert missing_files(tmp_path) == [*PROCESSOR_FILES, "model.safetensors"]
+    for name in PROCESSOR_FILES:
+        (tmp_path / name).touch()
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     (tmp_path / "model-1.safetensors").touch()
-    assert missing_weights(tmp_path) == ["model-2.safetensors"]
+    assert missing_files(tmp_path) == ["model-2.safetensors"]
 
 
 def test_limits_that_cannot_hold_together_are_refused() -> None:
@@ -186,6 +188,6 @@ def test_limits_that_cannot_hold_together_are_refused() -> None:
 
 
 def test_starting_up_imports_nothing_heavy() -> None:
-    code = "import sys, rl.ready, rl.node; print(*sys.modules)"
+    code = "import sys, rl.readiness.job, rl.readiness.node; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "transformers", "pandas", "ray"} & set(done.stdout.split())

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-import tasks.adapters.registry
-import tasks.promote
+import tasks.release.aliases
+import tasks.release.champion
 from serving.adapter import CERTIFICATE
 from serving.settings import ServerSettings
-from tasks.adapters import NoSuchAdapter, NotProven
-from tasks.adapters.registry import ChampionRegistry, registry_of
-from tasks.promote import move_champion, promote_adapter
+from tasks.errors import NoSuchAdapter, NotProven
 from tasks.records import Certificate, ChampionChange, Comparison, Decision, PublishedAdapter, Verdict
+from tasks.release.aliases import ChampionRegistry, registry_of
+from tasks.release.champion import move_champion, promote_adapter
 from tasks.settings import TrackingSettings
 from tests.unit.samples import SERVER, certificate_of
 
@@ -48,7 +48,7 @@ def tracking_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> FakeS3:
     fake = FakeS3()
-    for module in (tasks.promote, tasks.adapters.registry):
+    for module in (tasks.release.champion, tasks.release.aliases):
         monkeypatch.setattr(module.boto3, "client", lambda name: fake)
     return fake
 

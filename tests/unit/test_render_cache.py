@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rl.render_cache import RenderCache
+from rl.grpo.rollouts.render_cache import RenderCache
 
 
 class Renderer:

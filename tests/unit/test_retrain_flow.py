@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import flows.retrain
-import tasks.cleanup
-from flows.run import load_deployment
+import tasks.cleanup.clean_up
+from flows.deployments import load_deployment
 from flows.settings import RetrainSettings
 from tasks.records import Leftover
 
@@ -57,9 +57,11 @@ class Stages:
         monkeypatch.setattr(flows.retrain, "current_champion", lambda *args, **kwargs: None)
         monkeypatch.setattr(flows.retrain, "require_proof", lambda certificate: None)
         monkeypatch.setattr(flows.retrain, "ServedRun", lambda **parts: Anything())
-        monkeypatch.setattr(tasks.cleanup, "clean_up", self._stage("clean_up", [Leftover(part="jobs", name="j")]))
-        monkeypatch.setattr(tasks.cleanup, "MlflowRuns", lambda *args: self)
-        monkeypatch.setattr(tasks.cleanup, "get_run_logger", lambda: logging.getLogger("test"))
+        monkeypatch.setattr(
+            tasks.cleanup.clean_up, "clean_up", self._stage("clean_up", [Leftover(part="jobs", name="j")])
+        )
+        monkeypatch.setattr(tasks.cleanup.clean_up, "MlflowRuns", lambda *args: self)
+        monkeypatch.setattr(tasks.cleanup.clean_up, "get_run_logger", lambda: logging.getLogger("test"))
 
     def log_text(self, run_id: str, document: str, name: str) -> None:
         self.events.append(f"log {name}")

@@ -13,14 +13,14 @@ from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import ValidationError, validate
 from prefect.utilities.templating import apply_values
 
-from flows.run import UnknownDeployment, deployments, job_env, load_deployment
+from flows.deployments import UnknownDeployment, deployments, job_env, load_deployment
 from flows.settings import RetrainSettings
-from rl.checkpoints import CheckpointMismatch, adapter_digests, latest_complete_checkpoint
 from rl.events import Evaluated, Event, EventLog, Progress, Saved, parse_line
-from rl.score import EvalReport
+from rl.grpo.checkpoints import CheckpointMismatch, adapter_digests, latest_complete_checkpoint
+from rl.grpo.config_table import RunDirs, skyrl_overrides
+from rl.grpo.job import CannotStart, check_before_start, is_finished, run
+from rl.maze.score import EvalReport
 from rl.settings import TrainJob
-from rl.skyrl_config import RunDirs, skyrl_overrides
-from rl.train import CannotStart, check_before_start, is_finished, run
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def retrain_settings(**changes: Any) -> RetrainSettings:
 
 def job(**changes: Any) -> TrainJob:
     settings = retrain_settings(**changes)
-    from rl.dataset import prepare_mazes
+    from rl.maze.run_mazes import prepare_mazes
 
     sha256 = prepare_mazes(settings.train.data).train_sha256
     return TrainJob(run_name="r", train=settings.train, train_mazes_sha256=sha256)

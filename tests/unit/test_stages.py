@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rl.eval_set import load_eval_set
-from rl.maze import generate_maze, shortest_path
-from rl.score import MOVE_LETTERS, EvalReport, IncompleteEvaluation, Outcome, make_report
-from tasks.adapters import ClusterNotReady, NothingToExport
-from tasks.best import choose_best
-from tasks.cluster import wait_for_gpus
-from tasks.gate import judge, wilson_interval
-from tasks.pictures import replay_gallery, save_png, solve_rate_curve, walked_cells
+from rl.maze.eval_set import load_eval_set
+from rl.maze.grid import generate_maze, shortest_path
+from rl.maze.score import MOVE_LETTERS, EvalReport, IncompleteEvaluation, Outcome, make_report
+from tasks.cluster.settings import ClusterSettings
+from tasks.cluster.wait import wait_for_gpus
+from tasks.errors import ClusterNotReady, NothingToExport
+from tasks.evidence.pictures import replay_gallery, save_png, solve_rate_curve, walked_cells
+from tasks.evidence.report import as_markdown, curl_lines
+from tasks.evidence.report import make_report as make_run_report
+from tasks.evidence.tracking import flat
 from tasks.records import (
     BestStep,
     ChampionChange,
@@ -29,10 +31,9 @@ from tasks.records import (
     TrackedRun,
     TrainedRun,
 )
-from tasks.report import as_markdown, curl_lines
-from tasks.report import make_report as make_run_report
-from tasks.settings import ClusterSettings, GateSettings
-from tasks.tracking import flat
+from tasks.release.gate import judge, wilson_interval
+from tasks.release.settings import GateSettings
+from tasks.training.best import choose_best
 from tests.unit.samples import certificate_of
 
 SEEDS = [maze.seed for maze in load_eval_set(Path("rl/eval_sets/maze_2d_7x9.json")).mazes]

@@ -1,0 +1,1 @@
+"""What people type: a deployment here and now, a maze watched."""

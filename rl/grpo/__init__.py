@@ -1,0 +1,1 @@
+"""The GRPO job: SkyRL, set up and listened to."""

@@ -1,0 +1,1 @@
+"""What SkyRL and vLLM need where there is no GPU."""

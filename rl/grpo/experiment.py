@@ -1,0 +1,163 @@
+"""SkyRL's GRPO experiment with this project's parts in its hooks: data, generator, tracker, trainer.
+
+prompts -> MazeGenerator (vLLM engines) -> rewards -> GRPO advantages -> FSDP policy -> LoRA by disk -> engines
+                 ^ evaluation before training and every eval_interval steps                      |
+                 +-------------------------------------------------------------------------------+
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import ray
+from skyrl.backends.skyrl_train.inference_servers.utils import resolve_policy_model_name
+from skyrl.train.config import SkyRLTrainConfig
+from skyrl.train.dataset import PromptDataset
+from skyrl.train.entrypoints.main_base import BasePPOExp
+from skyrl.train.trainer import RayPPOTrainer
+from skyrl.train.utils.trainer_utils import cleanup_old_checkpoints
+
+from rl.events import Evaluated, EventLog, Fault, Metrics, Progress, Saved
+from rl.grpo.checkpoints import adapter_digests
+from rl.grpo.length_groups import length_grouped
+from rl.grpo.rollouts.generator import MazeGenerator
+from rl.grpo.skyrl_env import register_env
+from rl.maze.run_mazes import Mazes
+from rl.maze.score import EvalReport, make_report
+
+
+class EvaluationDisagrees(RuntimeError):
+    """The trainer's pass rate and the solve rate counted from outcomes are not the same."""
+
+
+class EventTracker:
+    """Stands in for SkyRL's Tracking: every logged number becomes an event, MLflow is the orchestrator's."""
+
+    def __init__(self, log: EventLog, total_steps: int) -> None:
+        self._log = log
+        self._total_steps = total_steps
+
+    def log(self, data: dict[str, Any], step: int, commit: bool = False) -> None:
+        values = {key: float(value) for key, value in data.items() if isinstance(value, int | float)}
+        odd = {key: value for key, value in values.items() if not math.isfinite(value)}
+        if odd:
+            # JSON knows neither NaN nor infinity, and whoever reads the log should hear of them by name.
+            self._log.emit(Fault(boundary="training", message=f"step {step}: not finite: {odd}"))
+        self._log.emit(Metrics(step=step, values={key: values[key] for key in values.keys() - odd.keys()}))
+        reward = values.get("reward/avg_raw_reward")
+        text = "base evaluated" if reward is None else f"mean reward {reward:.3f}"
+        self._log.emit(Progress(done=step, total=self._total_steps, text=text))
+
+    def log_exception(self, exception: BaseException, step: int) -> None:
+        self._log.emit(Fault(boundary="training", message=f"step {step}: {exception!r}"))
+
+    def finish(self) -> None:
+        """Nothing is held open."""
+
+
+class MazeTrainer(RayPPOTrainer):
+    """RayPPOTrainer that reports evaluations by maze and says what it saved."""
+
+    generator: MazeGenerator
+
+    def __init__(self, *args: Any, log: EventLog, mazes: Mazes, policy_worker: type, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._log = log
+        self._mazes = mazes
+        self._policy_worker = policy_worker
+
+    def build_models(self, PolicyWorker: Any, CriticWorker: Any, RefWorker: Any) -> None:  # noqa: N803 - SkyRL's names
+        super().build_models(ray.remote(num_gpus=1)(self._policy_worker), CriticWorker, RefWorker)
+
+    async def generate(self, input_batch: Any) -> Any:
+        output = await super().generate(input_batch)
+        solved = [outcome.solved for outcome in self.generator.outcomes]
+        self.all_metrics |= {
+            "rollouts/solve_rate": sum(solved) / len(solved),
+            "rollouts/trajectories": len(solved),
+            "rollouts/unparsable_replies": sum(o.unparsable_replies for o in self.generator.outcomes),
+            "rollouts/dropped_trajectories": self.generator.num_dropped,
+        }
+        return output
+
+    async def eval(self, vllm_metrics_scraper: Any = None) -> dict[str, float]:
+        metrics = await super().eval(vllm_metrics_scraper)
+        seeds = [maze.seed for maze in self._mazes.eval_set.mazes]
+        model_id = str(self.generator.policy_model_name)
+        report = make_report(self.global_step, self._mazes.eval_set.sha256, model_id, seeds, self.generator.outcomes)
+        _check_against_trainer(report, metrics)
+        self._log.emit(Evaluated(report=report))
+        return {**metrics, **report.metrics()}
+
+    def save_checkpoints(self) -> str:
+        folder = super().save_checkpoints()
+        self._log.emit(Saved(kind="checkpoint", step=self.global_step, path=folder, sha256={}))
+        return folder
+
+    def _cleanup_old_checkpoints(self) -> None:
+        # Checkpoints lie on one shared file system: SkyRL would start a worker on every node to delete them.
+        cleanup_old_checkpoints(self.cfg.trainer.ckpt_path, self.cfg.trainer.max_ckpts_to_keep)
+
+    async def train(self) -> None:
+        try:
+            await super().train()
+        finally:
+            await self.generator.aclose()
+
+    def save_models(self) -> None:
+        super().save_models()
+        folder = Path(self.cfg.trainer.export_path) / f"global_step_{self.global_step}" / "policy"
+        self._log.emit(Saved(kind="export", step=self.global_step, path=str(folder), sha256=adapter_digests(folder)))
+
+
+def _check_against_trainer(report: EvalReport, metrics: dict[str, float]) -> None:
+    """SkyRL counts any reward above 0 as a pass; with a task-only reward both must agree."""
+    trainers = metrics["eval/all/pass_at_1"]
+    if abs(trainers - report.solve_rate) > 1e-9:
+        raise EvaluationDisagrees(
+            f"step {report.step}: the trainer says pass@1 {trainers:.4f}, outcomes say {report.num_solved} of "
+            f"{report.num_mazes} solved; the reward is shaped or the outcomes belong to another batch"
+        )
+
+
+class MazeExperiment(BasePPOExp):
+    """Names the parts; SkyRL puts them together."""
+
+    def __init__(self, cfg: SkyRLTrainConfig, mazes: Mazes, log: EventLog, policy_worker: type) -> None:
+        register_env()
+        self._mazes = mazes
+        self._log = log
+        self._policy_worker = policy_worker
+        super().__init__(cfg)
+
+    def get_train_dataset(self) -> PromptDataset:
+        return self._rows(self.cfg.data.train_data)
+
+    def get_eval_dataset(self) -> PromptDataset:
+        return self._rows(self.cfg.data.val_data)
+
+    def _rows(self, files: list[str]) -> PromptDataset:
+        # SkyRL's default of 8 readers starts 8 Python processes for a handful of rows; 0 reads them in this one.
+        tokenizer: Any = self.tokenizer
+        return PromptDataset(files, tokenizer, self.cfg.trainer.max_prompt_length, num_workers=0)
+
+    def get_generator(self, cfg: SkyRLTrainConfig, tokenizer: Any, inference_engine_client: Any) -> MazeGenerator:
+        return MazeGenerator(
+            generator_cfg=cfg.generator,
+            skyrl_gym_cfg=cfg.environment.skyrl_gym,
+            inference_engine_client=inference_engine_client,
+            tokenizer=tokenizer,
+            policy_model_name=resolve_policy_model_name(cfg),
+        )
+
+    def get_tracker(self) -> EventTracker:  # type: ignore[override]
+        return EventTracker(self._log, self.cfg.trainer.max_training_steps or 0)
+
+    def get_trainer(self, **parts: Any) -> MazeTrainer:  # type: ignore[override]
+        return MazeTrainer(**parts, **self.trainer_parts())
+
+    def trainer_parts(self) -> dict[str, Any]:
+        """What MazeTrainer takes beyond SkyRL's own parts."""
+        return {"log": self._log, "mazes": self._mazes, "policy_worker": length_grouped(self._policy_worker)}

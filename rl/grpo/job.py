@@ -1,0 +1,157 @@
+"""Ray job entry point of the GRPO run: ``python -m rl.grpo.job '<TrainJob as JSON>'``.
+
+Checks everything that can be known first, then hands over to SkyRL. Progress, metrics, evaluations, exports
+and faults leave as events (rl/events.py); files go to ``<shared_dir>/runs/<run_name>``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rl.events import EventLog, Fault, Progress, Resumed
+from rl.grpo.checkpoints import latest_complete_checkpoint
+from rl.grpo.config_table import RunDirs, skyrl_overrides
+from rl.grpo.cpu import bridge as cpu_bridge
+from rl.grpo.ray_metrics import RunGauges
+from rl.grpo.rows import write_rows
+from rl.maze.run_mazes import Mazes, prepare_mazes
+from rl.model_files import missing_files
+from rl.settings import TrainJob
+
+
+class CannotStart(RuntimeError):
+    """Something that training needs is missing; nothing was started."""
+
+
+def check_before_start(job: TrainJob, dirs: RunDirs) -> Mazes:
+    """Everything that can be known without a GPU; raises with what is, what was wanted and what to do."""
+    mazes = prepare_mazes(job.train.data)
+    if mazes.train_sha256 != job.train_mazes_sha256:
+        raise CannotStart(
+            f"this image draws training mazes {mazes.train_sha256[:12]}, the orchestrator prepared "
+            f"{job.train_mazes_sha256[:12]}; run the same version of the project on both sides"
+        )
+    model = Path(job.train.model_path)
+    if missing := missing_files(model):
+        raise CannotStart(
+            f"model folder {model} has no {', '.join(missing)}; point train.model_path at a model with its processor"
+        )
+    dirs.root.mkdir(parents=True, exist_ok=True)
+    free_gb = shutil.disk_usage(dirs.root).free / 1e9
+    if free_gb < job.train.min_free_disk_gb:
+        raise CannotStart(
+            f"{dirs.root} has {free_gb:.1f} GB free, train.min_free_disk_gb wants {job.train.min_free_disk_gb:.1f}; "
+            "free some space or lower the number of checkpoints kept"
+        )
+    return mazes
+
+
+def run(
+    job: TrainJob, log: EventLog, make_experiment: Any = None, cpu_executor: str = cpu_bridge.ENGINE_EXECUTOR
+) -> None:
+    """Train from the latest complete checkpoint, or from the base model.
+
+    ``make_experiment`` takes the place of MazeExperiment where another generator or trainer is measured.
+    """
+    dirs = RunDirs(job.train.shared_dir, job.run_name)
+    mazes = check_before_start(job, dirs)
+    write_rows(dirs.train_rows, mazes.train_seeds, job.train.data, "train")
+    write_rows(dirs.eval_rows, [maze.seed for maze in mazes.eval_set.mazes], job.train.data, "eval")
+    checkpoint = latest_complete_checkpoint(dirs.checkpoints, job.train.num_policy_nodes * job.train.num_gpus_per_node)
+    log.emit(Resumed(step=checkpoint.step if checkpoint else 0, path=str(checkpoint.path) if checkpoint else ""))
+    if is_finished(job, log):
+        # Trained to the end by a job that this cluster no longer remembers: SkyRL would train one step more.
+        last = job.train.grpo.max_steps
+        log.replay(up_to_step=last + 1)
+        log.emit(Progress(done=last, total=last, text="this run had ended before"))
+        return
+    log.replay(up_to_step=checkpoint.step if checkpoint else 0)
+    overrides = skyrl_overrides(job, dirs, str(checkpoint.path) if checkpoint else None)
+    policy_worker = prepare_devices(job, overrides)
+    from skyrl.train.config import SkyRLTrainConfig, get_config_as_yaml_str
+    from skyrl.train.utils import validate_cfg
+
+    cfg = SkyRLTrainConfig.from_cli_overrides(overrides)
+    validate_cfg(cfg)
+    if job.train.engine.device == "cpu":
+        # SkyRL's check knows "mp" and "ray"; vLLM takes any executor by its path.
+        cfg.generator.inference_engine.distributed_executor_backend = cpu_executor
+    # SkyRL edits values after construction: keep what it resolved them to.
+    (dirs.root / "skyrl_resolved.yaml").write_text(get_config_as_yaml_str(cfg))
+    start_ray(job, cfg)
+    from rl.grpo.experiment import MazeExperiment
+
+    (make_experiment or MazeExperiment)(cfg, mazes, log, policy_worker).run()
+
+
+def is_finished(job: TrainJob, log: EventLog) -> bool:
+    """Whether earlier attempts evaluated and saved the last step, and exported it where an export was due."""
+    last = job.train.grpo.max_steps
+    due = {"evaluated", "checkpoint"} | ({"export"} if last % job.train.export_interval == 0 else set())
+    return due <= log.told(last)
+
+
+def prepare_devices(job: TrainJob, overrides: dict[str, Any]) -> type:
+    """Set the engine's environment and, where the run is on CPUs, install the bridge.
+
+    Returns the class of the policy worker.
+    """
+    os.environ.update(job.train.engine.env)
+    if job.train.engine.device == "cuda":
+        from skyrl.backends.skyrl_train.workers.fsdp.fsdp_worker import FSDPPolicyWorkerBase
+
+        return FSDPPolicyWorkerBase
+    cpu_bridge.install()
+    key = "generator.inference_engine.engine_init_kwargs"
+    overrides[key] = {**cpu_bridge.ENGINE_INIT_KWARGS, **overrides[key]}
+    return cpu_bridge.policy_worker_class(job.train.num_policy_threads)
+
+
+def start_ray(job: TrainJob, cfg: Any) -> None:
+    """Connect this job to its cluster with SkyRL's worker environment.
+
+    Raises CannotStart when the cluster has not the devices that the settings name.
+    """
+    import ray
+    from skyrl.backends.skyrl_train.utils.ppo_utils import sync_registries
+    from skyrl.train.utils.utils import prepare_runtime_environment
+
+    engine = job.train.engine
+    log_file = Path(cfg.trainer.log_path) / f"infra-{datetime.now(UTC):%Y%m%d-%H%M%S}.log"
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    os.environ["SKYRL_LOG_FILE"] = str(log_file)
+    env_vars = {**prepare_runtime_environment(cfg), "SKYRL_LOG_FILE": str(log_file), **engine.env}
+    runtime_env: dict[str, Any] = {"env_vars": env_vars}
+    if engine.device == "cpu":
+        runtime_env["worker_process_setup_hook"] = "rl.grpo.cpu.bridge.install"
+    ray.init(runtime_env=runtime_env, log_to_driver=True)
+    resources = ray.cluster_resources()
+    wanted = (
+        engine.num_engines if not engine.colocate else 0
+    ) + job.train.num_policy_nodes * job.train.num_gpus_per_node
+    has_gpu_model = any(name.startswith("accelerator_type:") for name in resources)
+    if resources.get("GPU", 0) < wanted or (engine.device == "cuda") != has_gpu_model:
+        raise CannotStart(
+            f"the cluster offers {resources.get('GPU', 0):g} GPUs ({'real' if has_gpu_model else 'logical'}), this run "
+            f"wants {wanted} for engine.device={engine.device}; bring the nodes up or change the settings"
+        )
+    sync_registries()
+
+
+def main(argv: list[str]) -> None:
+    job = TrainJob.model_validate_json(argv[1])
+    log = EventLog(RunDirs(job.train.shared_dir, job.run_name).events, RunGauges(job.run_name).hear)
+    try:
+        run(job, log)
+    except Exception as error:
+        log.emit(Fault(boundary=type(error).__name__, message=str(error)))
+        raise
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,1 @@
+"""Episodes against the engine: every token rendered once, every picture sent once."""

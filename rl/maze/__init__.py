@@ -1,0 +1,1 @@
+"""The world: mazes, their pictures, one episode, the evaluation set, the score."""

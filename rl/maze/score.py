@@ -1,0 +1,97 @@
+"""What one evaluation found: per-maze outcomes and the honest solve rate. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from rl.maze.prompts import Action, Move, Stop
+
+MOVE_LETTERS = "RULD"
+"""One letter per direction 0..3; ``S`` is the stop and ``?`` a reply without an action."""
+
+
+def action_letter(action: Action) -> str:
+    """How one turn is written in an outcome."""
+    if isinstance(action, Move):
+        return MOVE_LETTERS[action.direction]
+    return "S" if isinstance(action, Stop) else "?"
+
+
+class Outcome(BaseModel):
+    """One maze, played to its end."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seed: int
+    solved: bool
+    """The agent said stop on the target and the environment paid for it; a shaped reward never counts."""
+    actions: str
+    """One letter a turn, see MOVE_LETTERS."""
+    unparsable_replies: int
+
+    @property
+    def num_turns(self) -> int:
+        return len(self.actions)
+
+
+class EvalReport(BaseModel):
+    """All mazes of one evaluation at one training step."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    step: int
+    eval_set_sha256: str
+    model_id: str
+    """The model or adapter that gave the replies, as the engine named it."""
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def num_mazes(self) -> int:
+        return len(self.outcomes)
+
+    @property
+    def num_solved(self) -> int:
+        return sum(outcome.solved for outcome in self.outcomes)
+
+    @property
+    def solve_rate(self) -> float:
+        """Share of mazes solved, in [0, 1]."""
+        return self.num_solved / self.num_mazes
+
+    @property
+    def unparsable_replies(self) -> int:
+        return sum(outcome.unparsable_replies for outcome in self.outcomes)
+
+    @property
+    def mean_turns(self) -> float:
+        return sum(outcome.num_turns for outcome in self.outcomes) / self.num_mazes
+
+    def metrics(self) -> dict[str, float]:
+        """The figures that are plotted over training steps."""
+        return {
+            "eval/solved": self.num_solved,
+            "eval/solve_rate": self.solve_rate,
+            "eval/unparsable_replies": self.unparsable_replies,
+            "eval/mean_turns": self.mean_turns,
+        }
+
+
+class IncompleteEvaluation(ValueError):
+    """Fewer or other mazes were played than the evaluation set lists."""
+
+
+def make_report(
+    step: int, eval_set_sha256: str, model_id: str, seeds: Sequence[int], played: Sequence[Outcome]
+) -> EvalReport:
+    """Order outcomes as the evaluation set does; raises IncompleteEvaluation when a maze is missing or doubled."""
+    by_seed = {outcome.seed: outcome for outcome in played}
+    if len(by_seed) != len(played) or set(by_seed) != set(seeds):
+        missing = sorted(set(seeds) - set(by_seed))
+        raise IncompleteEvaluation(
+            f"step {step}: {len(played)} outcomes for {len(seeds)} mazes, missing seeds {missing[:8]}; "
+            "every maze must be played exactly once"
+        )
+    ordered = tuple(by_seed[seed] for seed in seeds)
+    return EvalReport(step=step, eval_set_sha256=eval_set_sha256, model_id=model_id, outcomes=ordered)

@@ -1,0 +1,1 @@
+"""What an adapter is asked, and how the training side answers."""

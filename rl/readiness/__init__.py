@@ -1,0 +1,1 @@
+"""What only the cluster's nodes can tell before training."""

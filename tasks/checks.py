@@ -1,0 +1,50 @@
+"""Small named checks: what is looked at, what was found, what to do. All run, then there is one verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
+from dataclasses import dataclass
+
+from tasks.errors import ClusterNotReady
+from tasks.records import Check
+
+
+@dataclass(frozen=True)
+class Probe:
+    """``look`` says what it found, or raises."""
+
+    name: str
+    look: Callable[[], str]
+    remedy: str
+
+
+class Unready(RuntimeError):
+    """What a probe found is not what the run needs."""
+
+
+def run_probes(wanted: Sequence[Probe], timeout_s: float) -> tuple[Check, ...]:
+    """Every probe at once, each for at most ``timeout_s``; one that fails or hangs keeps none of the others."""
+    pool = ThreadPoolExecutor(max_workers=len(wanted))
+    try:
+        running = [(probe, pool.submit(probe.look)) for probe in wanted]
+        found = []
+        for probe, answer in running:
+            try:
+                found.append(Check(name=probe.name, holds=True, found=answer.result(timeout_s)))
+            except TimeoutError:
+                text = f"no answer within {timeout_s:g} s"
+                found.append(Check(name=probe.name, holds=False, found=text, remedy=probe.remedy))
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"
+                found.append(Check(name=probe.name, holds=False, found=text, remedy=probe.remedy))
+        return tuple(found)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def require_ready(found: Sequence[Check]) -> None:
+    """Raise ClusterNotReady with every check that does not hold."""
+    broken = [f"- {check.name}: {check.found}; {check.remedy}" for check in found if not check.holds]
+    if broken:
+        raise ClusterNotReady("not everything is there that this run needs:\n" + "\n".join(broken))

@@ -1,0 +1,173 @@
+"""What a run leaves in AWS: clusters, the pods' identity, adapters, images, and machines that are paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from serving.retire import adapter_sizes, retire
+from tasks.cluster.aws import HyperPodMachines, PodIdentity
+from tasks.cluster.kube_waits import wait_until_gone
+from tasks.cluster.kuberay import KubeRay
+from tasks.cluster.manifests import RUN_LABEL
+from tasks.cluster.settings import HyperPodSettings
+from tasks.image.ecr import Ecr
+from tasks.records import Leftover
+
+HOURS_PER_MONTH = 730
+
+
+class RayResources:
+    """The RayCluster that this run made, or the RayService, which belongs to no run."""
+
+    def __init__(self, name: str, settings: HyperPodSettings, kube: KubeRay) -> None:
+        self.name, self._settings, self._kube = name, settings, kube
+
+    def find(self, run_name: str) -> list[Leftover]:
+        settings = self._settings
+        kind, name, usd_per_h = self._resource()
+        there = self._kube.look(kind, settings.namespace, name)
+        if there is None:
+            return []
+        owner = there["metadata"].get("labels", {}).get(RUN_LABEL, run_name)
+        keep = "" if owner == run_name else f"it belongs to run {owner}"
+        state = there.get("status", {}).get("state") or there.get("status", {}).get("serviceStatus") or "no status"
+        where = f"{kind} {settings.namespace}/{name}"
+        return [Leftover(part=self.name, name=where, found=state, usd_per_h=round(usd_per_h, 2), keep=keep)]
+
+    def remove(self, run_name: str, left: Leftover) -> None:
+        settings = self._settings
+        kind, name, _ = self._resource()
+        if self._kube.delete(kind, settings.namespace, name):
+            wait_until_gone(self._kube, kind, settings.namespace, name, settings.ready_timeout_s, settings.poll_s)
+
+    def _resource(self) -> tuple[str, str, float]:
+        """Kind, name and what the machines that it asks for cost an hour."""
+        settings = self._settings
+        head, worker = settings.head.usd_per_h, settings.workers.usd_per_h
+        if self.name == "serving":
+            return "RayService", settings.serve_name, head + worker
+        return "RayCluster", settings.train_cluster, head + settings.workers.count * worker
+
+
+class Identity:
+    """The pods' Pod Identity association; the role stays, the pipeline did not make it."""
+
+    name = "identity"
+
+    def __init__(self, settings: HyperPodSettings, identity: PodIdentity) -> None:
+        self._settings, self._identity = settings, identity
+
+    def find(self, run_name: str) -> list[Leftover]:
+        settings = self._settings
+        role = self._identity.role(settings.namespace, settings.service_account)
+        name = f"{settings.namespace}/{settings.service_account}"
+        return [] if role is None else [Leftover(part=self.name, name=name, found=role)]
+
+    def remove(self, run_name: str, left: Leftover) -> None:
+        self._identity.remove(self._settings.namespace, self._settings.service_account)
+
+
+class Adapters:
+    """The run's adapters in the object store."""
+
+    name = "adapters"
+
+    def __init__(self, s3: Any, adapters_uri: str, keep: Callable[[], dict[str, str]], usd_per_gb_month: float) -> None:
+        self._s3, self._uri, self._keep, self._usd_per_gb_month = s3, adapters_uri, keep, usd_per_gb_month
+
+    def find(self, run_name: str) -> list[Leftover]:
+        keep = self._keep()
+        return [
+            Leftover(
+                part=self.name,
+                name=adapter,
+                found=f"{size / 1e6:.1f} MB in {self._uri}",
+                usd_per_h=round(size / 1e9 * self._usd_per_gb_month / HOURS_PER_MONTH, 6),
+                keep=keep.get(adapter, ""),
+            )
+            for adapter, size in sorted(adapter_sizes(self._s3, self._uri, f"{run_name}-step-").items())
+        ]
+
+    def remove(self, run_name: str, left: Leftover) -> None:
+        retire(self._s3, self._uri, left.name)
+
+
+class Machines:
+    """HyperPod's machines: paid for while they run, whatever runs on them. Only told of."""
+
+    name = "machines"
+
+    def __init__(self, settings: HyperPodSettings, machines: HyperPodMachines) -> None:
+        self._settings, self._machines = settings, machines
+
+    def find(self, run_name: str) -> list[Leftover]:
+        found = self._machines.machines()
+        groups = (self._settings.head, self._settings.workers)
+        counts = {group: sum(machine.instance_group == group.instance_group for machine in found) for group in groups}
+        return [
+            Leftover(
+                part=self.name,
+                name=group.instance_group,
+                found=f"{count} x {group.instance_type}",
+                usd_per_h=round(count * group.usd_per_h, 2),
+                keep="scale the instance group down when nothing else uses it (`aws sagemaker update-cluster`)",
+            )
+            for group, count in counts.items()
+            if count
+        ]
+
+    def remove(self, run_name: str, left: Leftover) -> None:
+        raise NotImplementedError("machines are only told of")
+
+
+class Images:
+    """Images that this pipeline built and nothing runs any more; the newest of each repository stay."""
+
+    name = "images"
+
+    def __init__(
+        self,
+        ecr: Ecr,
+        repositories: list[str],
+        in_use: Callable[[], set[str]],
+        keep_newest: int,
+        usd_per_gb_month: float,
+    ) -> None:
+        self._ecr, self._repositories, self._in_use = ecr, repositories, in_use
+        self._keep_newest, self._usd_per_gb_month = keep_newest, usd_per_gb_month
+
+    def find(self, run_name: str) -> list[Leftover]:
+        """Of every run: images are made of their content, and runs share them."""
+        in_use = self._in_use()
+        left = []
+        for repository in self._repositories:
+            for age, image in enumerate(self._ecr.images(repository)):
+                keep = "pods run it" if image.digest in in_use else ""
+                keep = keep or (f"one of the newest {self._keep_newest}" if age < self._keep_newest else "")
+                left.append(
+                    Leftover(
+                        part=self.name,
+                        name=f"{repository}@{image.digest}",
+                        found=f"{image.size_bytes / 1e9:.2f} GB, pushed {image.pushed_at:%Y-%m-%d}",
+                        usd_per_h=round(image.size_bytes / 1e9 * self._usd_per_gb_month / HOURS_PER_MONTH, 6),
+                        keep=keep,
+                    )
+                )
+        return left
+
+    def remove(self, run_name: str, left: Leftover) -> None:
+        repository, _, digest = left.name.partition("@")
+        self._ecr.delete(repository, digest)
+
+
+def images_in_use(settings: HyperPodSettings, kube: KubeRay) -> set[str]:
+    """Digests of the images that the pods of both clusters are made of."""
+    found = set()
+    for kind, name in (("RayCluster", settings.train_cluster), ("RayService", settings.serve_name)):
+        spec = (kube.look(kind, settings.namespace, name) or {}).get("spec", {})
+        spec = spec.get("rayClusterConfig", spec)
+        groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]] if spec else []
+        for group in groups:
+            found |= {c["image"].partition("@")[2] for c in group["template"]["spec"]["containers"]}
+    return found

@@ -1,0 +1,104 @@
+"""What a run leaves on its Ray cluster: unfinished jobs, and what only jobs can see, its checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import Protocol
+
+from rl.events import Stored
+from rl.grpo.clean import CleanJob
+from rl.maze.score import EvalReport
+from tasks.cleanup.parts import Say
+from tasks.errors import ClusterUnreachable
+from tasks.jobs.api import JobsClient
+from tasks.jobs.submit import entrypoint, followed_to_its_end, is_of, submit_anew
+from tasks.records import Leftover
+from tasks.settings import JobSettings
+
+
+class ListedJobs(JobsClient, Protocol):
+    """Ray Jobs that also says which of them are not over."""
+
+    def unfinished(self) -> list[str]:
+        """Those that wait or run."""
+        ...
+
+
+class Jobs:
+    """Ray jobs of the run that wait or run. A cluster that is gone has none."""
+
+    name = "jobs"
+
+    def __init__(
+        self, connect: Callable[[], ListedJobs], timeout_s: float, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._connect, self._timeout_s, self._sleep = connect, timeout_s, sleep
+
+    def find(self, run_name: str) -> list[Leftover]:
+        try:
+            unfinished = self._connect().unfinished()
+        except ClusterUnreachable:
+            return []
+        return [Leftover(part=self.name, name=job, found="unfinished") for job in unfinished if is_of(job, run_name)]
+
+    def remove(self, run_name: str, left: Leftover) -> None:
+        jobs = self._connect()
+        jobs.stop(left.name)
+        for _ in range(int(self._timeout_s) + 1):
+            if jobs.state(left.name).is_final:
+                return
+            self._sleep(1.0)
+        raise ClusterUnreachable(f"job {left.name} has not ended {self._timeout_s:g} s after it was stopped")
+
+
+class LogSinks:
+    """A followed job's lines, and nothing else of it."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+
+    def line(self, text: str) -> None:
+        self._say(text)
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """There are none."""
+
+    def progress(self, done: int, total: int, text: str) -> None:
+        """There is none."""
+
+    def evaluation(self, report: EvalReport) -> None:
+        """There is none."""
+
+
+class Checkpoints:
+    """The run's checkpoints on the shared file system: only a job on the cluster can see them. Exports stay."""
+
+    name = "checkpoints"
+
+    def __init__(self, connect: Callable[[], JobsClient], job: JobSettings, shared_dir: str, say: Say) -> None:
+        self._connect, self._job, self._shared_dir, self._say = connect, job, shared_dir, say
+
+    def find(self, run_name: str) -> list[Leftover]:
+        try:
+            stored = self._ask(run_name, remove=False)
+        except ClusterUnreachable:
+            where = f"{self._shared_dir}/runs/{run_name}"
+            keep = "no cluster answers that mounts it: bring it up (cluster-up), then clean up again"
+            return [Leftover(part=self.name, name=where, found="not looked at", keep=keep)]
+        sizes = [f"{PurePath(folder.path).name} {folder.size_bytes / 1e9:.3f} GB" for folder in stored]
+        where = f"{self._shared_dir}/runs/{run_name}"
+        return [Leftover(part=self.name, name=where, found=", ".join(sizes))] if sizes else []
+
+    def remove(self, run_name: str, left: Leftover) -> None:
+        self._ask(run_name, remove=True)
+
+    def _ask(self, run_name: str, remove: bool) -> list[Stored]:
+        order = CleanJob(shared_dir=self._shared_dir, run_name=run_name, remove=remove)
+        jobs = self._connect()
+        submission_id = submit_anew(
+            jobs, f"{run_name}-clean", entrypoint(self._job, "rl.grpo.clean", order.model_dump_json())
+        )
+        story = followed_to_its_end(jobs, submission_id, LogSinks(self._say), self._job)
+        return list(story.stored.values())

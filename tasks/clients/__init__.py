@@ -1,0 +1,1 @@
+"""Servers that more than one room asks."""

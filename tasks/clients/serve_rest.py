@@ -1,0 +1,123 @@
+"""Ray Serve's REST API: deploy one application declaratively, wait for it, say why it failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import requests
+
+from tasks.errors import RolloutFailed
+
+_CONFIG_KEYS = ("import_path", "route_prefix", "runtime_env", "args")
+
+
+class ServeRest:
+    """``dashboard`` is the address of the Ray dashboard of the serving cluster; ``say`` hears how a deployment goes."""
+
+    def __init__(
+        self,
+        dashboard: str,
+        say: Callable[[str], object] = lambda text: None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._url, self._say, self._sleep = f"{dashboard.rstrip('/')}/api/serve/applications/", say, sleep
+
+    def ensure(self, document: dict[str, Any], timeout_s: float, poll_s: float = 2.0) -> bool:
+        """Make the one application of ``document`` run; returns whether anything had to be deployed.
+
+        A running application with this configuration is left alone, so publishing adapters deploys nothing. Raises
+        RolloutFailed with the replicas' own words after a failure or ``timeout_s``.
+        """
+        (wanted,) = document["applications"]
+        found = self._application(wanted["name"])
+        same = found is not None and _same(found.get("deployed_app_config") or {}, wanted)
+        if same and found is not None and found["status"] == "RUNNING":
+            return False
+        if not (same and found is not None and found["status"] == "DEPLOYING"):
+            self._put(_with_nonce(document) if same else document)
+        self._wait(wanted["name"], found, timeout_s, poll_s)
+        return True
+
+    def applications(self) -> dict[str, str]:
+        """Name -> status of what is deployed."""
+        return {name: found["status"] for name, found in self._all().items()}
+
+    def remove(self) -> None:
+        """Remove all applications; the proxy stays."""
+        self._put({"applications": []})
+
+    def _wait(self, name: str, before: dict[str, Any] | None, timeout_s: float, poll_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        deployed_before = (before or {}).get("last_deployed_time_s")
+        joined = before is not None and before["status"] == "DEPLOYING"
+        said = ""
+        while True:
+            found = self._application(name)
+            if (news := _states(name, found or {})) != said:
+                self._say(news)
+                said = news
+            # Right after a PUT the old status can still show.
+            fresh = found is not None and (joined or found.get("last_deployed_time_s") != deployed_before)
+            if found is not None and fresh and found["status"] == "RUNNING":
+                return
+            failed = found is not None and fresh and found["status"] in ("DEPLOY_FAILED", "UNHEALTHY")
+            if failed or time.monotonic() > deadline:
+                state = found["status"] if found else "NOT_STARTED"
+                late = "" if failed else f" after {timeout_s:g} s"
+                raise RolloutFailed(f"application {name} is {state}{late}; {_cause(found or {})}")
+            self._sleep(poll_s)
+
+    def _application(self, name: str) -> dict[str, Any] | None:
+        return self._all().get(name)
+
+    def _all(self) -> dict[str, dict[str, Any]]:
+        try:
+            response = requests.get(self._url, timeout=30)
+            response.raise_for_status()
+        except requests.RequestException as error:
+            raise RolloutFailed(
+                f"{self._url} does not answer ({error}); start the serving cluster (locally: make up) or correct "
+                "serve.dashboard"
+            ) from error
+        return response.json().get("applications", {})
+
+    def _put(self, document: dict[str, Any]) -> None:
+        response = requests.put(self._url, json=document, timeout=60)
+        if not response.ok:
+            raise RolloutFailed(f"{self._url} refused the application: {response.status_code} {response.text[:1000]}")
+
+
+def _same(deployed: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Whether the deployed configuration is the wanted one, nonce aside."""
+
+    def essence(config: dict[str, Any]) -> dict[str, Any]:
+        found = {key: config.get(key) for key in _CONFIG_KEYS}
+        env = dict((found["runtime_env"] or {}).get("env_vars") or {})
+        env.pop("DEPLOY_NONCE", None)
+        return {**found, "runtime_env": env}
+
+    return essence(deployed) == essence(wanted)
+
+
+def _with_nonce(document: dict[str, Any]) -> dict[str, Any]:
+    """Ray does not retry a configuration that failed unless something in it changes."""
+    (application,) = document["applications"]
+    env = {**application["runtime_env"]["env_vars"], "DEPLOY_NONCE": str(time.time_ns())}
+    return {**document, "applications": [{**application, "runtime_env": {"env_vars": env}}]}
+
+
+def _states(name: str, application: dict[str, Any]) -> str:
+    """One line: the application and each of its deployments."""
+    parts = [f"{part} {d['status'].lower()}" for part, d in application.get("deployments", {}).items()]
+    return (
+        f"application {name}: {application.get('status', 'not started').lower()}; {', '.join(parts) or 'being built'}"
+    )
+
+
+def _cause(application: dict[str, Any]) -> str:
+    """The application's message and its deployments', which hold what the replicas said."""
+    deployments = application.get("deployments", {})
+    said = [f"{name} is {d['status']}: {d.get('message', '')}" for name, d in deployments.items() if d.get("message")]
+    return "\n".join(part for part in (application.get("message", ""), *said) if part) or "it gave no reason"

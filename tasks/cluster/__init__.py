@@ -1,0 +1,1 @@
+"""The Ray clusters that train and serve: made, waited for, released."""

@@ -1,0 +1,203 @@
+"""KubeRay through the Kubernetes API: the one owner of the Kubernetes client.
+
+A resource is found by its name: applying the same document twice changes nothing, deleting what is gone is done. The
+connection comes from a kubeconfig of one's own, never from whatever context happens to be current.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from tasks.errors import KubernetesRefused, KubernetesUnreachable
+
+DIGEST_ANNOTATION = "maze-retrain/sha256"
+"""Over the document that was applied: the API server fills in defaults, so a resource cannot be compared with it."""
+PODS_ANNOTATION = "maze-retrain/pods-sha256"
+"""Over a RayService's pods alone."""
+RAY_KINDS = {"RayCluster": "rayclusters", "RayService": "rayservices"}
+Applied = Literal["created", "changed", "unchanged"]
+
+
+HEALTH_LABEL = "sagemaker.amazonaws.com/node-health-status"
+"""HyperPod's own label: a node that runs may still be waiting for its replacement."""
+IDENTITY_ENV = {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
+
+
+@dataclass(frozen=True)
+class NodeHealth:
+    """A Kubernetes node as schedulers see it."""
+
+    name: str
+    is_ready: bool
+    health: str
+    """Schedulable, Unschedulable, UnschedulablePendingReplacement, UnschedulablePendingReboot or not labelled."""
+    num_gpus: int
+    """GPUs that pods can ask for."""
+
+
+class KubeRay:
+    """Raises KubernetesUnreachable when nobody answers, KubernetesRefused when the API server says no."""
+
+    def __init__(self, kubeconfig: str, context: str | None = None, timeout_s: float = 30.0) -> None:
+        try:
+            api = config.new_client_from_config(config_file=kubeconfig, context=context)
+        except (config.ConfigException, FileNotFoundError) as error:
+            raise KubernetesUnreachable(
+                f"{kubeconfig} gives no connection ({error}); write one with `aws eks update-kubeconfig --kubeconfig`"
+            ) from error
+        self._timeout_s = timeout_s
+        self._objects, self._core = client.CustomObjectsApi(api), client.CoreV1Api(api)
+
+    def look(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """The resource as the API server has it, or None."""
+        if kind == "ServiceAccount":
+            found = self._ask(self._core.read_namespaced_service_account, name, namespace)
+            plain: Any = client.ApiClient().sanitize_for_serialization(found)
+            return plain
+        return self._ask(self._objects.get_namespaced_custom_object, "ray.io", "v1", namespace, RAY_KINDS[kind], name)
+
+    def apply(self, manifest: dict[str, Any]) -> Applied:
+        """Create the resource, or bring it to this document."""
+        kind, metadata = manifest["kind"], manifest["metadata"]
+        digest = _digest(manifest)
+        marks = {DIGEST_ANNOTATION: digest}
+        if kind == "RayService":
+            marks[PODS_ANNOTATION] = _digest(manifest["spec"]["rayClusterConfig"])
+        marked = {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **marks}}}
+        there = self.look(kind, metadata["namespace"], metadata["name"])
+        if there is None:
+            self._create(kind, metadata["namespace"], marked)
+            return "created"
+        if there["metadata"].get("annotations", {}).get(DIGEST_ANNOTATION) == digest:
+            return "unchanged"
+        self._patch(kind, metadata["namespace"], metadata["name"], marked)
+        return "changed"
+
+    def same_pods(self, there: dict[str, Any], wanted: dict[str, Any]) -> bool:
+        """Whether a RayService was applied with these pods; only its application may change in place."""
+        return there["metadata"].get("annotations", {}).get(PODS_ANNOTATION) == _digest(
+            wanted["spec"]["rayClusterConfig"]
+        )
+
+    def delete(self, kind: str, namespace: str, name: str) -> bool:
+        """Ask for a resource's end, what it owns first; False when there was none."""
+        if self.look(kind, namespace, name) is None:
+            return False
+        if kind == "ServiceAccount":
+            self._ask(self._core.delete_namespaced_service_account, name, namespace)
+        else:
+            self._ask(
+                self._objects.delete_namespaced_custom_object,
+                "ray.io",
+                "v1",
+                namespace,
+                RAY_KINDS[kind],
+                name,
+                propagation_policy="Foreground",
+            )
+        return True
+
+    def pod_troubles(self, namespace: str, cluster: str) -> list[str]:
+        """Why pods of a RayCluster do not run, in Kubernetes' words; empty when all do."""
+        return [f"pod {pod.metadata.name}: {why}" for pod in self._pods(namespace, cluster) if (why := _trouble(pod))]
+
+    def pods_without_identity(self, namespace: str, cluster: str) -> list[str]:
+        """Pods of a RayCluster that were admitted before their Pod Identity association was there."""
+        return [pod.metadata.name for pod in self._pods(namespace, cluster) if not _has_identity(pod)]
+
+    def delete_pod(self, namespace: str, name: str) -> None:
+        """Ask for a pod's end; its RayCluster makes another."""
+        self._ask(self._core.delete_namespaced_pod, name, namespace)
+
+    def nodes(self, instance_type: str) -> list[NodeHealth]:
+        """The Kubernetes nodes of one instance type."""
+        label = f"node.kubernetes.io/instance-type={instance_type}"
+        found = self._ask(self._core.list_node, label_selector=label)
+        return [_health(node) for node in (found.items if found else [])]
+
+    def _pods(self, namespace: str, cluster: str) -> list[Any]:
+        pods = self._ask(self._core.list_namespaced_pod, namespace, label_selector=f"ray.io/cluster={cluster}")
+        return pods.items if pods else []
+
+    def _create(self, kind: str, namespace: str, document: dict[str, Any]) -> None:
+        if kind == "ServiceAccount":
+            self._ask(self._core.create_namespaced_service_account, namespace, document)
+        else:
+            create = self._objects.create_namespaced_custom_object
+            self._ask(create, "ray.io", "v1", namespace, RAY_KINDS[kind], document)
+
+    def _patch(self, kind: str, namespace: str, name: str, document: dict[str, Any]) -> None:
+        if kind == "ServiceAccount":
+            self._ask(self._core.patch_namespaced_service_account, name, namespace, document)
+        else:
+            patch = self._objects.patch_namespaced_custom_object
+            self._ask(patch, "ray.io", "v1", namespace, RAY_KINDS[kind], name, document)
+
+    def _ask(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """One request; None for 404."""
+        try:
+            return call(*args, **kwargs, _request_timeout=self._timeout_s)
+        except ApiException as error:
+            if error.status == 404:
+                return None
+            raise KubernetesRefused(_refusal(error)) from error
+        except HTTPError as error:
+            raise KubernetesUnreachable(
+                f"the Kubernetes API does not answer ({error}); check the network and `aws eks describe-cluster`"
+            ) from error
+
+
+def _digest(document: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _refusal(error: ApiException) -> str:
+    try:
+        said = json.loads(error.body or "{}").get("message", "")
+    except ValueError:
+        said = ""
+    remedies = {
+        401: "the credentials have expired: log in again",
+        403: "grant the identity an EKS access entry with the HyperPod training policy in this namespace",
+        409: "someone else changed it meanwhile: run again",
+        422: "the document does not fit the CRD: compare the KubeRay versions of operator and pipeline",
+    }
+    remedy = remedies.get(error.status or 0, "see the API server's message")
+    return f"the Kubernetes API answered {error.status} {error.reason}: {said or 'no message'}; {remedy}"
+
+
+def _trouble(pod: Any) -> str:
+    for status in pod.status.container_statuses or []:
+        waiting = status.state.waiting if status.state else None
+        if waiting and waiting.reason not in (None, "ContainerCreating", "PodInitializing"):
+            return f"{waiting.reason}: {waiting.message or 'no message'}"
+        ended = status.state.terminated if status.state else None
+        if ended and ended.exit_code:
+            return f"{status.name} ended with {ended.exit_code} ({ended.reason})"
+    for condition in pod.status.conditions or []:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return f"{condition.reason}: {condition.message}"
+    return ""
+
+
+def _has_identity(pod: Any) -> bool:
+    named = {variable.name for container in pod.spec.containers for variable in container.env or []}
+    return named >= IDENTITY_ENV
+
+
+def _health(node: Any) -> NodeHealth:
+    conditions = {condition.type: condition.status for condition in node.status.conditions or []}
+    return NodeHealth(
+        name=node.metadata.name,
+        is_ready=conditions.get("Ready") == "True",
+        health=(node.metadata.labels or {}).get(HEALTH_LABEL, "not labelled"),
+        num_gpus=int((node.status.allocatable or {}).get("nvidia.com/gpu", 0)),
+    )

@@ -1,0 +1,170 @@
+"""KubeRay resources of the AWS run as documents for the Kubernetes API. Pure: nothing is applied here.
+
+Pods are the Kubernetes client's typed objects; RayCluster and RayService have no types in Python, so their few fields
+around the pods are spelled out (KubeRay 1.6, api ray.io/v1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from kubernetes.client import (
+    ApiClient,
+    V1Container,
+    V1EmptyDirVolumeSource,
+    V1EnvVar,
+    V1ObjectMeta,
+    V1PersistentVolumeClaimVolumeSource,
+    V1PodSpec,
+    V1PodTemplateSpec,
+    V1ResourceRequirements,
+    V1ServiceAccount,
+    V1Toleration,
+    V1Volume,
+    V1VolumeMount,
+)
+
+from serving.app import serve_document
+from serving.settings import ServerSettings
+from tasks.cluster.kuberay import HEALTH_LABEL
+from tasks.cluster.settings import HyperPodSettings, NodeGroup
+
+Manifest = dict[str, Any]
+RUN_LABEL = "maze-retrain/run"
+HEALTHY_NODE = {HEALTH_LABEL: "Schedulable"}
+
+
+class _ForReading(yaml.SafeDumper):
+    """Texts of several lines, such as serveConfigV2, stay lines."""
+
+
+def _as_lines(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_ForReading.add_representer(str, _as_lines)
+
+
+def as_yaml(manifest: Manifest) -> str:
+    """The document as people and kubectl read it."""
+    # types-PyYAML wants a Dumper and takes no SafeDumper.
+    dumper: Any = _ForReading
+    text: Any = yaml.dump_all([manifest], Dumper=dumper, sort_keys=False)
+    return text
+
+
+def service_account(settings: HyperPodSettings) -> Manifest:
+    """The identity of every Ray pod; EKS Pod Identity ties it to ``role_arn``, the account itself names no role."""
+    account = V1ServiceAccount(
+        api_version="v1",
+        kind="ServiceAccount",
+        metadata=V1ObjectMeta(name=settings.service_account, namespace=settings.namespace),
+    )
+    return _document(account)
+
+
+def ray_cluster(settings: HyperPodSettings, run_name: str, image: str) -> Manifest:
+    """The cluster that trains: a head without GPUs, and workers that are all there or not at all."""
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {
+            "name": settings.train_cluster,
+            "namespace": settings.namespace,
+            "labels": {RUN_LABEL: run_name},
+            "annotations": {
+                "access.sagemaker.amazonaws.com/enabled": "true",
+                "access.sagemaker.amazonaws.com/access-strategy": f"ray-access-strategy-{settings.access_strategy}",
+            },
+        },
+        "spec": _cluster_spec(settings, image, settings.train_ray_version, settings.workers, env=_train_env()),
+    }
+
+
+def ray_service(settings: HyperPodSettings, server: ServerSettings, image: str) -> Manifest:
+    """The serving cluster and the application on it. No run's name is in it: it outlives the runs.
+
+    ``upgradeStrategy`` None: a changed pod would otherwise bring up a second cluster, and wait for its GPUs for ever.
+    """
+    worker = settings.workers.model_copy(update={"count": 1, "num_gpus": settings.serve_gpus})
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "metadata": {
+            "name": settings.serve_name,
+            "namespace": settings.namespace,
+        },
+        "spec": {
+            "serveConfigV2": yaml.safe_dump(serve_document(server), sort_keys=False),
+            "upgradeStrategy": {"type": "None"},
+            "rayClusterConfig": _cluster_spec(settings, image, settings.serve_ray_version, worker, env={}),
+        },
+    }
+
+
+def _document(typed: Any) -> Manifest:
+    plain: Any = ApiClient().sanitize_for_serialization(typed)
+    return plain
+
+
+def _train_env() -> dict[str, str]:
+    """Ray gives a stopped job 3 s before it kills it, read from the supervisor's environment: checkpoints need more."""
+    return {"RAY_JOB_STOP_WAIT_TIME_S": "120"}
+
+
+def _cluster_spec(
+    settings: HyperPodSettings, image: str, ray_version: str, workers: NodeGroup, env: dict[str, str]
+) -> Manifest:
+    head = settings.head.model_copy(update={"num_gpus": 0})
+    return {
+        "rayVersion": ray_version,
+        "enableInTreeAutoscaling": False,
+        "headGroupSpec": {
+            # HyperPod's endpoint operator wants the dashboard on every interface; no GPU work on the head.
+            "rayStartParams": {"dashboard-host": "0.0.0.0", "num-gpus": "0"},
+            "template": _pod(settings, "ray-head", image, head, env),
+        },
+        "workerGroupSpecs": [
+            {
+                "groupName": "gpu",
+                "replicas": workers.count,
+                "minReplicas": workers.count,
+                "maxReplicas": workers.count,
+                "rayStartParams": {"num-gpus": str(workers.num_gpus)},
+                "template": _pod(settings, "ray-worker", image, workers, env),
+            }
+        ],
+    }
+
+
+def _pod(settings: HyperPodSettings, name: str, image: str, node: NodeGroup, env: dict[str, str]) -> Manifest:
+    amounts = {"cpu": str(node.num_cpus), "memory": f"{node.memory_gib}Gi"}
+    amounts |= {"nvidia.com/gpu": str(node.num_gpus)} if node.num_gpus else {}
+    container = V1Container(
+        name=name,
+        image=image,
+        env=[V1EnvVar(name=key, value=value) for key, value in {"AWS_REGION": settings.region, **env}.items()],
+        # Requests equal to limits: the pod is the last to be evicted when its node runs short.
+        resources=V1ResourceRequirements(requests=amounts, limits=amounts),
+        volume_mounts=[
+            V1VolumeMount(name="shared", mount_path=settings.shared_mount),
+            V1VolumeMount(name="shm", mount_path="/dev/shm"),
+        ],
+    )
+    spec = V1PodSpec(
+        service_account_name=settings.service_account,
+        node_selector={"node.kubernetes.io/instance-type": node.instance_type, **HEALTHY_NODE},
+        tolerations=[V1Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")]
+        if node.num_gpus
+        else None,
+        containers=[container],
+        volumes=[
+            V1Volume(
+                name="shared",
+                persistent_volume_claim=V1PersistentVolumeClaimVolumeSource(claim_name=settings.shared_claim),
+            ),
+            V1Volume(name="shm", empty_dir=V1EmptyDirVolumeSource(medium="Memory", size_limit=f"{settings.shm_gib}Gi")),
+        ],
+    )
+    return _document(V1PodTemplateSpec(spec=spec))

@@ -1,0 +1,108 @@
+"""Settings of the Ray clusters: where the one that trains is, and who brings it and the serving one up."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tasks.settings import Settings
+
+DIGEST = r"@sha256:[0-9a-f]{64}$"
+
+
+class ClusterSettings(Settings):
+    """The Ray cluster that trains."""
+
+    jobs_address: str
+    """Address of the Ray Jobs API, for example ``http://127.0.0.1:8265``."""
+    num_gpus: float = Field(gt=0)
+    """GPUs (or logical GPUs) that must be free before a job is submitted."""
+    timeout_s: float = Field(default=600.0, gt=0)
+    """How long to wait for them, in seconds."""
+    poll_s: float = Field(default=5.0, gt=0)
+    """Pause between two looks, in seconds."""
+
+
+class KeptClusters(Settings):
+    """Ray clusters that others keep: they are found where the settings say, never made and never removed."""
+
+    kind: Literal["kept"] = "kept"
+
+
+class NodeGroup(Settings):
+    """Equal machines of a HyperPod instance group."""
+
+    instance_group: str
+    """Name of the group in the HyperPod cluster."""
+    instance_type: str
+    """SageMaker's name, for example ``ml.g7e.12xlarge``."""
+    count: int = Field(ge=1)
+    """Machines."""
+    num_cpus: int = Field(ge=1)
+    """vCPUs that a Ray pod asks for; below the machine's own, which system pods share."""
+    memory_gib: int = Field(ge=1)
+    """Memory that a Ray pod asks for, in GiB; below the machine's own for the same reason."""
+    num_gpus: int = Field(ge=0)
+    """GPUs of one machine."""
+    usd_per_h: float = Field(ge=0)
+    """Price of one machine, in US dollars per hour; from prefect.yaml, nobody looks it up."""
+
+
+class HyperPodSettings(Settings):
+    """Ray clusters on a SageMaker HyperPod cluster that is orchestrated by EKS."""
+
+    kind: Literal["hyperpod"] = "hyperpod"
+    region: str
+    """AWS region."""
+    hyperpod_cluster: str
+    """Name of the HyperPod cluster."""
+    eks_cluster: str
+    """Name of the EKS cluster that orchestrates it."""
+    kubeconfig: str
+    """File with the way to the EKS cluster, of this pipeline's own: a shared one's current context may change."""
+    ready_timeout_s: float = Field(default=3600.0, gt=0)
+    """How long a cluster may take to come up or to go, in seconds."""
+    poll_s: float = Field(default=15.0, gt=0)
+    """Pause between two looks, in seconds."""
+    namespace: str
+    """Kubernetes namespace of all Ray resources."""
+    train_cluster: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
+    """Name of the RayCluster that trains."""
+    serve_name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
+    """Name of the RayService."""
+    head: NodeGroup
+    """Where the GCS, the dashboard and the job's driver run; its GPUs, if any, are not offered to Ray."""
+    workers: NodeGroup
+    """Where policy and engines run."""
+    train_image: str = Field(default="", pattern=f"^$|{DIGEST}")
+    """Training image, pinned by digest; empty where the run builds it."""
+    train_ray_version: str
+    """Ray's version in the training image; KubeRay wants to be told."""
+    serve_image: str = Field(default="", pattern=f"^$|{DIGEST}")
+    """Ray Serve LLM image with this project's ``serving/``, pinned by digest; empty where the run builds it."""
+    serve_ray_version: str
+    """Ray's version in the serving image."""
+    serve_gpus: int = Field(default=1, ge=1)
+    """GPUs of the serving cluster's one worker."""
+    replace_serving: bool = False
+    """Delete a RayService whose pods differ from what is wanted, and make it anew: its endpoint is away meanwhile."""
+    shared_claim: str
+    """PersistentVolumeClaim (ReadWriteMany) of the FSx for Lustre file system."""
+    shared_mount: str = "/shared"
+    """Where it is mounted, on head and workers alike."""
+    shared_size_gb: float = Field(gt=0)
+    """Its size, in GB (10^9 bytes)."""
+    shm_gib: int = Field(default=64, ge=1)
+    """/dev/shm of every pod, in GiB; Kubernetes gives 64 MiB, which NCCL and Ray's object store outgrow."""
+    service_account: str
+    """Kubernetes service account that the Pod Identity association is for."""
+    role_arn: str = Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")
+    """IAM role with access to the adapters' bucket."""
+    identity_settle_s: float = Field(default=20.0, ge=0)
+    """Pause between a new Pod Identity association and the first pod, in seconds: pods made earlier never get it."""
+    access_strategy: Literal["private", "public"] = "private"
+    """Who may submit jobs: the identity that created the RayCluster, or whoever may connect in the namespace."""
+
+
+HostingSettings = Annotated[KeptClusters | HyperPodSettings, Field(discriminator="kind")]

@@ -1,0 +1,94 @@
+"""The errors that end a run: each is named after the boundary that it crossed.
+
+Every one says what is, what was wanted and what to do.
+"""
+
+from __future__ import annotations
+
+
+class StageError(RuntimeError):
+    """Root of the errors that end a pipeline run."""
+
+
+class ClusterNotReady(StageError):
+    """The cluster did not offer what the run needs in time."""
+
+
+class ClusterUnreachable(StageError):
+    """The Ray Jobs API did not answer."""
+
+
+class SubmissionRefused(StageError):
+    """The cluster does not take jobs from this identity."""
+
+
+class KubernetesUnreachable(StageError):
+    """The Kubernetes API did not answer, or there is no way to it."""
+
+
+class KubernetesRefused(StageError):
+    """The Kubernetes API answered with a refusal."""
+
+
+class AwsRefused(StageError):
+    """An AWS service said no, or could not be asked."""
+
+
+class LogBrokeOff(StageError):
+    """A job's log ended before the job did, as far as anybody here knows."""
+
+
+class ImageBuildFailed(StageError):
+    """An image could not be built, or not as it was wanted."""
+
+
+class BuilderNotReady(ImageBuildFailed):
+    """What builds images is not there, or a secret that the build needs."""
+
+
+class RegistryUnreachable(StageError):
+    """The image registry did not answer, or not as a registry does."""
+
+
+class RegistryRefused(StageError):
+    """The image registry does not let this identity in."""
+
+
+class TrainingJobFailed(StageError):
+    """The Ray job ended in another state than SUCCEEDED."""
+
+
+class TrainingStalled(StageError):
+    """The Ray job went silent and was stopped."""
+
+
+class TrackingUnavailable(StageError):
+    """MLflow did not answer."""
+
+
+class NothingToExport(StageError):
+    """No step has both an evaluation and an export."""
+
+
+class RolloutFailed(StageError):
+    """The Serve application did not come up."""
+
+
+class EndpointFailed(StageError):
+    """The served endpoint did not answer, or answered with an error."""
+
+
+class ModelNotServed(EndpointFailed):
+    """The endpoint does not know a model of this name."""
+
+
+class WrongModelAnswered(StageError):
+    """A reply came from another model than the one that was asked."""
+
+
+class NotProven(StageError):
+    """The adapter has no certificate that holds."""
+
+
+class NoSuchAdapter(StageError):
+    """The registry has no adapter of this name."""

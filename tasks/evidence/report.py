@@ -1,0 +1,161 @@
+"""Stage: what a run leaves behind - the report in JSON, the curve and the maze replays, here and in MLflow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.artifacts import create_image_artifact, create_markdown_artifact
+
+from rl.settings import MazeSettings
+from tasks.clients.mlflow_runs import MlflowRuns
+from tasks.evidence.pictures import replay_gallery, save_png, solve_rate_curve
+from tasks.evidence.settings import ReportSettings
+from tasks.records import BestStep, MazesRef, ServedRun, TrackedRun, TrainedRun
+from tasks.settings import TrackingSettings
+
+
+@task
+def write_report(
+    settings: ReportSettings,
+    tracking: TrackingSettings,
+    maze: MazeSettings,
+    mazes: MazesRef,
+    run: TrainedRun,
+    best: BestStep,
+    served: ServedRun,
+    tracked: TrackedRun,
+    timings_s: Mapping[str, float],
+    wall_s: float,
+) -> dict[str, Any]:
+    """Write ``<run_name>.json``, ``latest.json`` and the pictures; returns the report."""
+    report = make_report(settings.profile, mazes, run, best, served, tracked, timings_s, wall_s)
+    folder = Path(settings.reports_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(report, indent=1) + "\n"
+    for name in (run.run_name, "latest"):
+        (folder / f"{name}.json").write_text(text)
+    curve = solve_rate_curve(run.evaluations, mazes.ceiling, best.best.step, f"{run.run_name} ({settings.profile})")
+    gallery = replay_gallery(best.base, best.best, maze.height, maze.width)
+    pictures = [
+        save_png(curve, folder / run.run_name / "solve_rate.png"),
+        save_png(gallery, folder / run.run_name / "replays.png"),
+    ]
+    mlflow = MlflowRuns(tracking.tracking_uri, tracking.experiment)
+    mlflow.log_text(tracked.parent_run_id, text, "report.json")
+    mlflow.log_metrics(tracked.parent_run_id, best.best.step, summary_metrics(mazes, best))
+    for picture in pictures:
+        mlflow.log_file(tracked.parent_run_id, picture, "pictures")
+        url = f"{tracking.tracking_uri}/get-artifact?path=pictures/{picture.name}&run_uuid={tracked.parent_run_id}"
+        create_image_artifact(image_url=url, key=f"{run.run_name}-{picture.stem.replace('_', '-')}")
+    create_markdown_artifact(
+        markdown=as_markdown(report), key=f"{run.run_name}-report", description="Result of the run"
+    )
+    return report
+
+
+def make_report(
+    profile: str,
+    mazes: MazesRef,
+    run: TrainedRun,
+    best: BestStep,
+    served: ServedRun,
+    tracked: TrackedRun,
+    timings_s: Mapping[str, float],
+    wall_s: float,
+) -> dict[str, Any]:
+    """The report's document."""
+    return {
+        "run_name": run.run_name,
+        "profile": profile,
+        "eval_set": {"sha256": mazes.eval_sha256, "num_mazes": mazes.num_eval_mazes, "ceiling": mazes.ceiling},
+        "evals": [
+            {
+                "step": report.step,
+                "solved": report.num_solved,
+                "unparsable_replies": report.unparsable_replies,
+                "mean_turns": round(report.mean_turns, 3),
+            }
+            for report in run.evaluations
+        ],
+        "base": {"solved": best.base.num_solved},
+        "best": {"step": best.best.step, "solved": best.best.num_solved, "export_path": best.export.path},
+        "steps": run.last_step,
+        "mlflow": {
+            "parent_run_id": tracked.parent_run_id,
+            "child_run_id": tracked.child_run_id,
+            "url": tracked.url,
+        },
+        **served_part(served),
+        "timings_s": {stage: round(seconds, 1) for stage, seconds in timings_s.items()},
+        "wall_s": round(wall_s, 1),
+    }
+
+
+def served_part(served: ServedRun) -> dict[str, Any]:
+    """Adapter, proof, verdict and addresses."""
+    adapter, certificate, verdict = served.adapter, served.certificate, served.verdict
+    return {
+        "adapter": {"name": adapter.name, "uri": adapter.uri, "sha256": adapter.sha256},
+        "proof": certificate.model_dump(exclude={"adapter"}) | {"holds": certificate.holds},
+        "gate": {
+            "decision": verdict.decision,
+            "reason": verdict.reason,
+            "wins": verdict.against_base.wins,
+            "losses": verdict.against_base.losses,
+            "champion": served.change.champion if served.change else None,
+        },
+        "served": {
+            "url": served.endpoint.url,
+            "base_model_id": served.endpoint.base_model_id,
+            "adapter_model_id": adapter.model_id,
+        },
+    }
+
+
+def summary_metrics(mazes: MazesRef, best: BestStep) -> dict[str, float]:
+    """What people compare runs by."""
+    return {
+        "base/solved": best.base.num_solved,
+        "best/solved": best.best.num_solved,
+        "best/step": best.best.step,
+        "best/solve_rate": best.best.solve_rate,
+        "eval_set/ceiling": mazes.ceiling,
+    }
+
+
+def as_markdown(report: Mapping[str, Any]) -> str:
+    """The result as a short table, for the Prefect page and the terminal."""
+    best, eval_set = report["best"], report["eval_set"]
+    head = (
+        f"**{report['run_name']}**: base {report['base']['solved']}, best {best['solved']} of "
+        f"{eval_set['num_mazes']} mazes (step {best['step']}; ceiling {eval_set['ceiling']})\n\n"
+    )
+    rows = [
+        f"| {row['step']} | {row['solved']} | {row['mean_turns']:.2f} | {row['unparsable_replies']} |"
+        for row in report["evals"]
+    ]
+    table = "\n".join(["| step | solved | mean turns | unparsable replies |", "|---:|---:|---:|---:|", *rows])
+    proof, gate, adapter = report["proof"], report["gate"], report["adapter"]
+    proven = "holds" if proof["holds"] else "fails: " + "; ".join(proof["failures"])
+    return (
+        f"{head}{table}\n\n"
+        f"Adapter `{adapter['name']}` at {adapter['uri']}: {proof['endpoint_solved']} of {eval_set['num_mazes']} mazes "
+        f"through the endpoint ({proof['training_solved']} in training). Proof {proven}. "
+        f"Gate: {gate['decision']}, {gate['reason']}.\n"
+    )
+
+
+def curl_lines(report: Mapping[str, Any]) -> str:
+    """Commands that ask the base and the adapter, as they are."""
+    served = report["served"]
+    question = "Which actions are there?"
+
+    def line(model: str) -> str:
+        body = json.dumps({"model": model, "max_tokens": 8, "messages": [{"role": "user", "content": question}]})
+        return f"curl -s {served['url']}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'"
+
+    return "\n".join(line(served[name]) for name in ("base_model_id", "adapter_model_id"))

@@ -1,0 +1,14 @@
+"""Settings of what a run leaves behind for its reader."""
+
+from __future__ import annotations
+
+from tasks.settings import Settings
+
+
+class ReportSettings(Settings):
+    """What a run leaves behind for its reader."""
+
+    reports_dir: str
+    """Folder of ``<run_name>.json``, ``latest.json`` and the pictures."""
+    profile: str
+    """Name of the parameter set, shown in reports: local, local-long, hyperpod."""

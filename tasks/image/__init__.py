@@ -1,0 +1,1 @@
+"""What a run's processes run in, by digest."""

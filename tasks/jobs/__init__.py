@@ -1,0 +1,1 @@
+"""Ray jobs: submitted once by name, followed to their end."""

@@ -1,0 +1,147 @@
+"""Ray Jobs API: the one owner of ray's job client.
+
+Addresses are ``http://``, ``https://``, or a scheme whose module Ray imports to get a session, such as
+``sagemaker_ray://<cluster>/<namespace>`` (package toolkit-for-ray-on-sagemaker-ai). Such a session is a cookie that
+Ray's client takes once, when it is made, and HyperPod's ends after six hours: a longer run needs another client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import aiohttp
+import requests
+from ray.dashboard.modules.dashboard_sdk import parse_cluster_info
+from ray.exceptions import AuthenticationError
+from ray.job_submission import JobSubmissionClient
+
+from tasks.errors import ClusterUnreachable, LogBrokeOff, SubmissionRefused
+from tasks.jobs.api import JobState
+from tasks.jobs.ray_session import opened, refusal, status_of
+
+RETRY_PAUSES_S = (1.0, 5.0, 15.0, 30.0)
+"""Between tries of a request that met a server error or no server."""
+OPENING_PAUSES_S = (1.0, 5.0)
+"""Between tries to open the first session: a person may wait for it."""
+UNFINISHED = ("PENDING", "RUNNING")
+
+
+class RayJobs:
+    """The jobs of one cluster. Every request renews a session that has ended and outlasts a server that stumbles.
+
+    Raises ClusterUnreachable when nobody answers, SubmissionRefused when the cluster will not have us.
+    """
+
+    def __init__(self, address: str, sleep: Callable[[float], object] = time.sleep) -> None:
+        self._address, self._sleep = address, sleep
+        self._client = self._connect(OPENING_PAUSES_S)
+
+    def submission_ids(self) -> list[str]:
+        return [job.submission_id for job in self._ask(lambda client: client.list_jobs()) if job.submission_id]
+
+    def unfinished(self) -> list[str]:
+        """Jobs that wait or run."""
+        jobs = self._ask(lambda client: client.list_jobs())
+        return [job.submission_id for job in jobs if job.submission_id and str(job.status.value) in UNFINISHED]
+
+    def submit(self, submission_id: str, entrypoint: str, env_vars: dict[str, str]) -> None:
+        def request(client: JobSubmissionClient) -> None:
+            try:
+                client.submit_job(
+                    submission_id=submission_id,
+                    entrypoint=entrypoint,
+                    runtime_env={"env_vars": env_vars},
+                    entrypoint_num_cpus=1,
+                )
+            except RuntimeError as error:
+                # An earlier try arrived and its answer did not.
+                if "already exists" not in str(error):
+                    raise
+
+        self._ask(request)
+
+    def state(self, submission_id: str) -> JobState:
+        info = self._ask(lambda client: client.get_job_info(submission_id))
+        return JobState(status=str(info.status.value), message=info.message or "")
+
+    def stop(self, submission_id: str) -> None:
+        self._ask(lambda client: client.stop_job(submission_id))
+
+    def _connect(self, pauses_s: Sequence[float]) -> JobSubmissionClient:
+        return opened(lambda: JobSubmissionClient(self._address), self._address, pauses_s, self._sleep)
+
+    def _ask[Answer](self, request: Callable[[JobSubmissionClient], Answer]) -> Answer:
+        renewed = False
+        pauses_s = list(RETRY_PAUSES_S)
+        while True:
+            try:
+                return request(self._client)
+            except (RuntimeError, AuthenticationError, requests.RequestException, ConnectionError) as error:
+                status = status_of(error)
+                if status in (401, 403):
+                    if renewed:
+                        raise SubmissionRefused(refusal(self._address, status)) from error
+                    self._client, renewed = self._connect(RETRY_PAUSES_S), True
+                elif isinstance(error, RuntimeError) and (status is None or status < 500):
+                    raise
+                elif pauses_s:
+                    self._sleep(pauses_s.pop(0))
+                else:
+                    raise ClusterUnreachable(
+                        f"the Ray Jobs API at {self._address} did not answer {len(RETRY_PAUSES_S) + 1} times ({error});"
+                        " look at the head's pod and log"
+                    ) from error
+
+    def log_lines(self, submission_id: str, silence_s: float) -> Iterator[str]:
+        """The job's log from its first line, over the websocket that tails it.
+
+        Raises LogBrokeOff when the connection breaks, and TimeoutError after ``silence_s`` without a word.
+        """
+        loop = asyncio.new_event_loop()
+        try:
+            chunks = self._client.tail_job_logs(submission_id).__aiter__()
+            rest = ""
+            while True:
+                try:
+                    rest += loop.run_until_complete(asyncio.wait_for(chunks.__anext__(), silence_s))
+                except StopAsyncIteration:
+                    break
+                except (aiohttp.ClientError, RuntimeError) as error:
+                    # What came of a line is not the line: it is heard whole when the log is taken up again.
+                    raise LogBrokeOff(str(error)) from error
+                *lines, rest = rest.split("\n")
+                yield from lines
+            # A proxy that goes away closes the connection as properly as the end of a job does.
+            if rest and self.state(submission_id).is_final:
+                yield rest
+        finally:
+            loop.close()
+
+
+def cluster_resources(
+    address: str, timeout_s: float = 10.0, sleep: Callable[[float], object] = time.sleep
+) -> dict[str, Any]:
+    """Ray version and free and total resources, from the dashboard's API.
+
+    Raises ClusterUnreachable and SubmissionRefused.
+    """
+
+    def look() -> tuple[Any, Any]:
+        session = parse_cluster_info(address)
+        answers = [
+            requests.get(
+                f"{session.address}{path}", cookies=session.cookies, headers=session.headers, timeout=timeout_s
+            )
+            for path in ("/api/version", "/api/cluster_status")
+        ]
+        for answer in answers:
+            answer.raise_for_status()
+        return answers[0].json(), answers[1].json()
+
+    version, status = opened(look, address, OPENING_PAUSES_S, sleep)
+    usage = status["data"]["clusterStatus"]["loadMetricsReport"]["usage"]
+    used, total = usage.get("GPU", (0.0, 0.0))
+    return {"ray_version": version["ray_version"], "gpus_total": float(total), "gpus_free": float(total) - float(used)}

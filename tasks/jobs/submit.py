@@ -1,0 +1,63 @@
+"""Ray jobs by deterministic name: the command, the one submission, the end."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from tasks.jobs.api import JobsClient
+from tasks.jobs.follow import JobStory, Sinks, follow_job
+from tasks.settings import JobSettings
+
+
+def entrypoint(job: JobSettings, module: str, *arguments: str) -> str:
+    """The shell command of a Ray job: one module of this project and its arguments, settings as one JSON text."""
+    return f"cd {shlex.quote(job.project_dir)} && exec {shlex.join([job.python, '-m', module, *arguments])}"
+
+
+def is_of(job: str, run_name: str) -> bool:
+    """Names are ``<run>-<stage>-<attempt>`` or have a step before the attempt; ``a`` must not end ``a-b``'s jobs."""
+    return re.fullmatch(rf"{re.escape(run_name)}-[a-z]+(-\d+)?-\d+", job) is not None
+
+
+def submit_once(jobs: JobsClient, name: str, command: str) -> str:
+    """Submit under a deterministic id and return it; a job of this name that runs or has succeeded is taken up.
+
+    Ray refuses a used id, so an attempt after a failed one gets the next number.
+    """
+    known = set(jobs.submission_ids())
+    attempt = 1
+    while (submission_id := f"{name}-{attempt}") in known:
+        if jobs.state(submission_id).status not in ("FAILED", "STOPPED"):
+            return submission_id
+        attempt += 1
+    jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"})
+    return submission_id
+
+
+def submit_anew(jobs: JobsClient, name: str, command: str) -> str:
+    """Submit under the next number and return the id; only a job of this name that is not over is taken up.
+
+    What an earlier attempt found, even a minute ago, says nothing about now.
+    """
+    known = set(jobs.submission_ids())
+    attempt = 1
+    while (submission_id := f"{name}-{attempt}") in known:
+        if not jobs.state(submission_id).is_final:
+            return submission_id
+        attempt += 1
+    jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"})
+    return submission_id
+
+
+def followed_to_its_end(jobs: JobsClient, submission_id: str, sinks: Sinks, job: JobSettings) -> JobStory:
+    """Follow a job and return its story; whatever ends the following early stops the job.
+
+    Cancellation of a flow arrives here as an exception too: no job is left that nobody follows.
+    """
+    try:
+        return follow_job(jobs, submission_id, sinks, job.stall_timeout_s, job.reconnect_s)
+    except BaseException:
+        if not jobs.state(submission_id).is_final:
+            jobs.stop(submission_id)
+        raise

@@ -1,0 +1,1 @@
+"""What a run on the cluster would create, take and cost."""

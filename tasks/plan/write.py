@@ -1,0 +1,186 @@
+"""Stage: the plan of a run on the cluster, written down for whoever approves it. Creates nothing outside its folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.artifacts import create_markdown_artifact
+
+from rl.settings import TrainJob, TrainSettings
+from serving.settings import ServerSettings
+from tasks.cluster.manifests import Manifest, as_yaml, ray_cluster, ray_service, service_account
+from tasks.cluster.settings import HyperPodSettings
+from tasks.image.settings import UNPINNED, BuiltImages, ImageSettings
+from tasks.plan.settings import PlanSettings
+from tasks.plan.sizing import checks, costs_usd, durations_h, sizes
+from tasks.records import Check, MazesRef
+from tasks.settings import TrackingSettings
+
+
+@task
+def write_plan(
+    plan: PlanSettings,
+    hyperpod: HyperPodSettings,
+    image: ImageSettings,
+    train: TrainSettings,
+    server: ServerSettings,
+    tracking: TrackingSettings,
+    run_name: str,
+    mazes: MazesRef,
+) -> dict[str, Any]:
+    """Write plan.json, plan.md, skyrl.yaml and the manifests; returns the plan, whatever its checks say."""
+    job = TrainJob(run_name=run_name, train=train, train_mazes_sha256=mazes.train_sha256)
+    config, objections = skyrl_config(job, plan.python)
+    found = checks(train, hyperpod, plan, objections)
+    creates = {"image": image_lines(hyperpod, image), **stages(train, hyperpod, server, tracking, run_name)}
+    made = document(run_name, train, hyperpod, plan, mazes, found, creates)
+    folder = Path(plan.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "plan.json").write_text(json.dumps(made, indent=1) + "\n")
+    (folder / "plan.md").write_text(as_markdown(made))
+    (folder / "skyrl.yaml").write_text(config)
+    for name, manifest in manifests(hyperpod, image, server, run_name).items():
+        (folder / f"{name}.yaml").write_text(as_yaml(manifest))
+    create_markdown_artifact(markdown=as_markdown(made), key=f"{run_name}-plan", description="What the run would do")
+    return made
+
+
+def manifests(
+    hyperpod: HyperPodSettings, image: ImageSettings, server: ServerSettings, run_name: str
+) -> dict[str, Manifest]:
+    """File name -> Kubernetes document; images that the run builds have no digest yet."""
+
+    def wanted(name: str, pinned: str) -> str:
+        built = image.images.get(name) if isinstance(image, BuiltImages) else None
+        if built is None or not isinstance(image, BuiltImages):
+            return pinned
+        return f"{image.registry.partition('://')[2]}/{built.repository}:built-by-the-run"
+
+    return {
+        "service-account": service_account(hyperpod),
+        "ray-cluster": ray_cluster(hyperpod, run_name, wanted("train", hyperpod.train_image)),
+        "ray-service": ray_service(hyperpod, server, wanted("serve", hyperpod.serve_image)),
+    }
+
+
+def image_lines(hyperpod: HyperPodSettings, image: ImageSettings) -> list[str]:
+    """What is built, or which images are taken as they are."""
+    if not isinstance(image, BuiltImages):
+        return [f"{name} image as it is: {uri}" for name, uri in _pinned(hyperpod).items()]
+    lines = []
+    for name, spec in image.images.items():
+        unknown = [arg for arg, value in spec.build_args.items() if value.endswith(UNPINNED)]
+        lines.append(
+            f"{image.registry}/{spec.repository}, target {spec.target}, by {image.kind}, unless the registry has it"
+            + (f" - **{name}'s {', '.join(unknown)} not pinned yet**" if unknown else "")
+        )
+    return lines
+
+
+def _pinned(hyperpod: HyperPodSettings) -> dict[str, str]:
+    return {"train": hyperpod.train_image, "serve": hyperpod.serve_image}
+
+
+def skyrl_config(job: TrainJob, python: str) -> tuple[str, str]:
+    """SkyRL's configuration of this job as YAML, and what it says against it; one of the two is empty."""
+    command = [python, "-m", "rl.grpo.resolve", job.model_dump_json()]
+    if shutil.which(python) is None:
+        return "", f"there is no Python with SkyRL at {python}; install it (make setup) or correct plan.python"
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return done.stdout, ""
+    return "", (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+
+
+def stages(
+    train: TrainSettings,
+    hyperpod: HyperPodSettings,
+    server: ServerSettings,
+    tracking: TrackingSettings,
+    run_name: str,
+) -> dict[str, list[str]]:
+    """Stage -> what it would create."""
+    head, workers = hyperpod.head, hyperpod.workers
+    runs = f"{train.shared_dir}/runs/{run_name}"
+    last = train.grpo.max_steps
+    return {
+        "cluster": [
+            f"ServiceAccount {hyperpod.namespace}/{hyperpod.service_account}, by Pod Identity with {hyperpod.role_arn}",
+            f"RayCluster {hyperpod.namespace}/{hyperpod.train_cluster}: {head.count} x {head.instance_type}, "
+            f"{workers.count} x {workers.instance_type} ({workers.count * workers.num_gpus} GPUs)",
+        ],
+        "track": [f"MLflow runs {run_name} and {run_name}-train in experiment {tracking.experiment}"],
+        "train": [
+            f"Ray job {run_name}-train-1: {last} GRPO steps of {train.grpo.mazes_per_step} mazes x "
+            f"{train.grpo.rollouts_per_maze} rollouts",
+            f"{runs}/checkpoints, {runs}/exports, {runs}/logs",
+        ],
+        "publish": [f"{server.adapters_uri}/{run_name}-step-<best>/"],
+        "serve": [
+            f"RayService {hyperpod.namespace}/{hyperpod.serve_name}: application {server.app_name} with "
+            f"{server.base_model_id} on {hyperpod.serve_gpus} GPU"
+        ],
+        "promote": [f"alias champion of the registered model {server.base_model_id}-adapters, if proven and better"],
+        "clean up": [f"RayCluster {hyperpod.namespace}/{hyperpod.train_cluster} goes, whatever happened"],
+    }
+
+
+def document(
+    run_name: str,
+    train: TrainSettings,
+    hyperpod: HyperPodSettings,
+    plan: PlanSettings,
+    mazes: MazesRef,
+    found: tuple[Check, ...],
+    creates: Mapping[str, list[str]],
+) -> dict[str, Any]:
+    """The plan as JSON: stages with what they create, sizes, hours, costs, checks."""
+    size, hours = sizes(train, plan.model), durations_h(train, plan)
+    total_h = sum(hours.values())
+    costs = costs_usd(total_h, hyperpod, plan)
+    return {
+        "run_name": run_name,
+        "stages": [{"stage": stage, "creates": things} for stage, things in creates.items()],
+        "eval_set": {"sha256": mazes.eval_sha256, "num_mazes": mazes.num_eval_mazes, "ceiling": mazes.ceiling},
+        "sizes_gb": {
+            "adapter": round(size.adapter_bytes / 1e9, 3),
+            "checkpoint": round(size.checkpoint_bytes / 1e9, 1),
+            "kept on the shared file system": round(size.kept_bytes / 1e9, 1),
+        },
+        "save_steps": list(size.save_steps),
+        "expected_h": {name: round(value, 2) for name, value in {**hours, "total": total_h}.items()},
+        "expected_gpu_h": round(total_h * hyperpod.workers.count * hyperpod.workers.num_gpus, 1),
+        "expected_usd": {name: round(value, 2) for name, value in {**costs, "total": sum(costs.values())}.items()},
+        "checks": [check.model_dump() for check in found],
+    }
+
+
+def as_markdown(made: Mapping[str, Any]) -> str:
+    """The plan for the terminal and the Prefect page."""
+
+    def table(head: tuple[str, str], rows: Mapping[str, Any]) -> str:
+        lines = [f"| {name} | {value} |" for name, value in rows.items()]
+        return "\n".join([f"| {head[0]} | {head[1]} |", "|---|---:|", *lines])
+
+    marks = {True: "ok", False: "**FAILS**"}
+    stages_part = "\n".join(f"- **{entry['stage']}**: " + "; ".join(entry["creates"]) for entry in made["stages"])
+    checks_part = "\n".join(
+        f"- {marks[check['holds']]} - {check['name']}: {check['found']}"
+        + ("" if check["holds"] else f"; {check['remedy']}")
+        for check in made["checks"]
+    )
+    eval_set = made["eval_set"]
+    return (
+        f"# Plan of {made['run_name']}\n\n{stages_part}\n\n"
+        f"At most {eval_set['ceiling']} of the {eval_set['num_mazes']} evaluation mazes can be solved within the turn "
+        f"limit.\nCheckpoints and exports at steps {', '.join(map(str, made['save_steps']))}.\n\n"
+        f"{table(('part', 'expected hours'), made['expected_h'])}\n\n"
+        f"{made['expected_gpu_h']:g} GPU hours.\n\n{table(('what', 'expected USD'), made['expected_usd'])}\n\n"
+        f"{table(('what', 'GB'), made['sizes_gb'])}\n\n{checks_part}\n"
+    )

@@ -1,0 +1,1 @@
+"""Does everything answer that the run will need? Asked before a job is submitted."""

@@ -1,0 +1,1 @@
+"""From the best step to the users: published, served, evaluated, proven, judged, promoted."""

@@ -1,0 +1,1 @@
+"""From mazes to the best step: data, the GRPO job, the choice."""
