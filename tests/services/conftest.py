@@ -15,11 +15,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment that points at them; what tests publish and deploy stays until the last test."""
+    """The environment that points at them; what tests publish and deploy stays until the last test.
+
+    Two Ray heads among them: a test that needs a cluster and not one of its own submits its jobs there, and leaves
+    none running.
+    """
     state = tmp_path_factory.mktemp("state")
     local = LocalServices(Layout(ROOT, state), say=print)
     try:
-        env = local.up()
+        with pytest.MonkeyPatch.context() as patch:
+            # Nobody asks MLflow for jobs, and their eight processes each import all of it.
+            patch.setenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+            env = local.up()
         yield {**os.environ, **env, "PROJECT_DIR": str(ROOT), "PREFECT_HOME": str(state / "prefect-client")}
     finally:
         local.down()

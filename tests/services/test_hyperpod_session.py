@@ -17,8 +17,9 @@ from tasks.errors import ClusterUnreachable, SubmissionRefused
 from tasks.jobs.follow import follow_job
 from tasks.jobs.ray_jobs import OPENING_PAUSES_S, RayJobs, cluster_resources
 from tasks.jobs.submit import submit_once
+from tasks.local.services import NUM_LOGICAL_GPUS
 from tests.services.hyperpod_endpoint import HyperPodEndpoint, serving
-from tests.services.loopback import Loopback, wait_until
+from tests.services.loopback import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "sagemaker_ray://maze-train/maze"
@@ -31,20 +32,10 @@ for number in range(20):
 """
 
 
-@pytest.fixture(scope="module")
-def dashboard() -> Iterator[str]:
-    loopback = Loopback(ROOT, num_workers=0)
-    try:
-        loopback.start()
-        yield loopback.jobs_address
-    finally:
-        loopback.stop()
-
-
 @pytest.fixture
-def endpoint(dashboard: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HyperPodEndpoint]:
+def endpoint(services: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HyperPodEndpoint]:
     """The gate before the dashboard, and an environment that leads to it as the worker's does on AWS."""
-    authority, gate = trustme.CA(), HyperPodEndpoint(dashboard, OWNER)
+    authority, gate = trustme.CA(), HyperPodEndpoint(services["RAY_JOBS_ADDRESS"], OWNER)
     bundle = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(bundle))
     trusted = aiohttp.connector._make_ssl_context(True)
@@ -85,7 +76,7 @@ def python(code: str) -> str:
 
 
 def test_a_job_outlives_its_session_and_no_line_of_it_is_lost(endpoint: HyperPodEndpoint) -> None:
-    assert cluster_resources(ADDRESS)["gpus_total"] == 0
+    assert cluster_resources(ADDRESS)["gpus_total"] == NUM_LOGICAL_GPUS
     jobs = RayJobs(ADDRESS)
     submission_id = submit_once(jobs, "session-train", python(COUNTING))
     endpoint.breaks_after = "line 7 be"

@@ -5,6 +5,7 @@ The adapters are random LoRA weights on the shipped base: enough to tell them fr
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -38,18 +39,21 @@ from tasks.release.proof import ask_probes, weigh
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / "rl" / "models" / "tiny-qwen3-vl"
 QUESTION = next(probe_conversations(MazeSettings(), 1))
-MAKE_ADAPTER = """
-import sys, torch
+SEEDS = {"run-a-step-1": 1, "run-a-step-2": 2, "run-a-step-3": 3}
+"""The adapters that tests publish."""
+MAKE_ADAPTERS = """
+import json, sys, torch
 from peft import LoraConfig, get_peft_model
 from transformers import Qwen3VLForConditionalGeneration
-torch.manual_seed(int(sys.argv[3]))
-model = Qwen3VLForConditionalGeneration.from_pretrained(sys.argv[1])
-config = LoraConfig(r=8, lora_alpha=8, target_modules="all-linear", exclude_modules=".*visual.*")
-model = get_peft_model(model, config)
-for name, parameter in model.named_parameters():
-    if "lora_B" in name:
-        torch.nn.init.normal_(parameter, std=0.05)
-model.save_pretrained(sys.argv[2])
+for name, seed in json.loads(sys.argv[3]).items():
+    torch.manual_seed(seed)
+    model = Qwen3VLForConditionalGeneration.from_pretrained(sys.argv[1])
+    config = LoraConfig(r=8, lora_alpha=8, target_modules="all-linear", exclude_modules=".*visual.*")
+    model = get_peft_model(model, config)
+    for key, parameter in model.named_parameters():
+        if "lora_B" in key:
+            torch.nn.init.normal_(parameter, std=0.05)
+    model.save_pretrained(f"{sys.argv[2]}/{name}")
 """
 
 
@@ -71,31 +75,28 @@ class World:
     folder: Path
     s3: Any
 
-    def make(self, name: str, seed: int) -> Path:
+    def made(self, name: str) -> Path:
         """A random adapter on the shipped base, as peft writes it."""
-        folder = self.folder / name
-        if not folder.exists():
-            # peft writes target_modules in a set's order: made again, the same adapter has other bytes.
-            in_training(["-c", MAKE_ADAPTER, str(BASE), str(folder), str(seed)])
-        return folder
+        return self.folder / name
 
-    def publish(self, name: str, seed: int, folder: Path | None = None) -> PublishedAdapter:
+    def publish(self, name: str, folder: Path | None = None) -> PublishedAdapter:
+        step = int(name.rpartition("-")[2])
         order = PublishJob(
-            adapter_dir=str(folder or self.make(name, seed)),
+            adapter_dir=str(folder or self.made(name)),
             base_dir=str(BASE),
             adapters_uri=self.server.adapters_uri,
             adapter_name=name,
             max_lora_rank=self.server.max_lora_rank,
             serves_tower_lora=False,
             run_name=name,
-            step=seed,
+            step=step,
             num_solved=1,
             num_mazes=64,
             eval_set_sha256="e" * 64,
             mlflow_run_id="",
         )
         manifest = publish(order, self.s3)
-        adapter = self.adapter(name, manifest.adapter_sha256, seed)
+        adapter = self.adapter(name, manifest.adapter_sha256, step)
         self.registry.register(adapter, mlflow_run_id="", solved=1)
         return adapter
 
@@ -136,6 +137,10 @@ def world(services: dict[str, str], tmp_path_factory: pytest.TempPathFactory) ->
     with pytest.MonkeyPatch.context() as patch:
         for name, value in services.items():
             patch.setenv(name, value)
+        folder = tmp_path_factory.mktemp("adapters")
+        # All by one process: its imports take longer than the adapters. And once: peft writes target_modules in a
+        # set's order, so made again the same adapter has other bytes.
+        in_training(["-c", MAKE_ADAPTERS, str(BASE), str(folder), json.dumps(SEEDS)])
         settings = load_deployment("retrain/local", {})[1]["settings"]
         server: ServerSettings = settings.serve.server
         registry = ChampionRegistry(services["MLFLOW_TRACKING_URI"], "test-adapters", champion_uri(server))
@@ -145,7 +150,7 @@ def world(services: dict[str, str], tmp_path_factory: pytest.TempPathFactory) ->
             rest=ServeRest(settings.serve.dashboard),
             chat=ChatEndpoint(settings.serve.url),
             registry=registry,
-            folder=tmp_path_factory.mktemp("adapters"),
+            folder=folder,
             s3=boto3.client("s3"),
         )
 
@@ -153,7 +158,7 @@ def world(services: dict[str, str], tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="module")
 def first(world: World) -> PublishedAdapter:
     """An adapter, and an application that serves it: the rehearsal's where that has run before."""
-    adapter = world.publish("run-a-step-1", seed=1)
+    adapter = world.publish("run-a-step-1")
     world.rest.ensure(serve_document(world.server), timeout_s=600)
     return adapter
 
@@ -166,14 +171,14 @@ def test_base_and_adapter_answer_under_their_names_and_differ(world: World, firs
 
 
 def test_an_adapter_published_later_is_served_without_a_redeploy(world: World, first: PublishedAdapter) -> None:
-    second = world.publish("run-a-step-2", seed=2)
+    second = world.publish("run-a-step-2")
     assert not world.rest.ensure(serve_document(world.server), timeout_s=60)
     assert world.ask(second.model_id).model == second.model_id
     assert world.ask(second.model_id).token_logprobs != world.ask(first.model_id).token_logprobs
 
 
 def test_an_adapter_is_loaded_once_however_many_ask_for_it_first(world: World, first: PublishedAdapter) -> None:
-    third = world.publish("run-a-step-3", seed=3)
+    third = world.publish("run-a-step-3")
     with ThreadPoolExecutor(16) as pool:
         models = list(pool.map(lambda _: world.ask(third.model_id).model, range(16)))
     assert models == [third.model_id] * 16
@@ -189,15 +194,15 @@ def test_the_proof_holds_for_the_trained_adapter_and_catches_planted_ones(
     world: World, first: PublishedAdapter
 ) -> None:
     """An hour's training is worth nothing if users get other weights: another step's, or the bare base."""
-    trained = world.trained(world.make("run-a-step-1", seed=1))
+    trained = world.trained(world.made("run-a-step-1"))
     found = world.proof(first, trained)
     assert found.holds, found.failures
 
-    other = world.publish("planted-step-1", seed=1, folder=world.make("run-a-step-2", seed=2))
+    other = world.publish("planted-step-1", folder=world.made("run-a-step-2"))
     assert any("other weights are served" in failure for failure in world.proof(other, trained).failures)
 
     idle = world.adapter("idle-step-1")
-    plant_without_checks(world, idle, zeroed(world.make("run-a-step-1", seed=1), world.folder / "idle"))
+    plant_without_checks(world, idle, zeroed(world.made("run-a-step-1"), world.folder / "idle"))
     assert any("the base answers under the name" in failure for failure in world.proof(idle, trained).failures)
 
 
@@ -223,7 +228,7 @@ def test_promotion_and_rollback_move_the_champion_s_answers_without_a_redeploy(
     champion = adapter_model_id(world.server, "champion")
     with pytest.raises(ModelNotServed, match="no adapter was promoted yet"):
         world.ask(champion)
-    second = world.publish("run-a-step-2", seed=2)
+    second = world.publish("run-a-step-2")
     assert world.registry.promote(first.name).champion == first.name
     assert world.ask(champion).model == first.model_id
     change = world.registry.promote(second.name)
@@ -256,6 +261,10 @@ def test_promoting_twice_changes_nothing_and_an_unknown_name_lists_the_known(
 def test_a_replica_that_cannot_start_gives_its_cause_within_the_time_limit(
     world: World, first: PublishedAdapter
 ) -> None:
-    broken = world.server.model_copy(update={"model_source": "/nowhere"})
+    document = serve_document(world.server.model_copy(update={"model_source": "/nowhere"}))
+    (application,) = document["applications"]
+    (model,) = application["args"]["llm_configs"]
+    # Serve would start it three times, each time importing vLLM anew, to hear the same.
+    model["deployment_config"]["max_constructor_retry_count"] = 1
     with pytest.raises(RolloutFailed, match=r"(?s)application llm is .*nowhere"):
-        world.rest.ensure(serve_document(broken), timeout_s=240)
+        world.rest.ensure(document, timeout_s=240)
