@@ -15,7 +15,7 @@ from PIL import Image
 from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
 
 from rl.base_model.build import build_model, build_processor
-from rl.base_model.decision import DecisionHead
+from rl.base_model.decision import NUM_ACTIONS, DecisionHead
 from rl.base_model.perception import cell_labels
 from rl.base_model.play import play_greedily
 from rl.base_model.sft import SftTrainer, learning_rate
@@ -27,6 +27,7 @@ from rl.maze.pictures import render
 from rl.maze.prompts import Move, Stop, action_text
 from rl.settings import BaseModelSettings, LoraSettings, MazeSettings
 from tests.train.conftest import BASE_MODEL, MANIFEST
+from tests.train.float_bounds import FAULT, gamma
 
 
 def test_the_shipped_model_is_small_and_has_a_card() -> None:
@@ -47,6 +48,7 @@ def test_the_shipped_processor_is_the_one_that_is_built() -> None:
 def test_equal_seeds_build_equal_models() -> None:
     processor = build_processor()
     first, second, other = (build_model(processor, seed).state_dict() for seed in (1, 1, 2))
+    # To the bit: weights are drawn one by one, nothing is added up.
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert any(not torch.equal(first[name], other[name]) for name in first)
 
@@ -63,6 +65,7 @@ def test_training_batches_hold_exactly_the_tokens_that_the_engine_sees() -> None
     rendered = processor.apply_chat_template(messages, tokenize=True, return_dict=True, return_tensors="pt")
     # The template ends with a line feed after the last turn, which nobody generates.
     assert batch["input_ids"][0].tolist() == rendered["input_ids"][0].tolist()[:-1]
+    # To the bit, in a batch of any size: each pixel is rounded on its own, never added to another.
     assert torch.equal(batch["pixel_values"], rendered["pixel_values"])
     learned = batch["input_ids"][batch["labels"] != -100]
     assert processor.tokenizer.decode(learned) == "".join(f"{turn.reply}<|im_end|>" for turn in walk)
@@ -128,8 +131,13 @@ def test_the_decision_head_is_asked_for_the_action_of_every_learned_reply() -> N
     with torch.no_grad():
         decide.read.weight.copy_(torch.eye(5))
         decide.read.bias.zero_()
-    loss, stop_accuracy = decide(hidden, batch["labels"])
-    assert float(loss) < 1e-6, "the right action at every position costs nothing"
+        loss, stop_accuracy = decide(hidden, batch["labels"])
+        too_late, _ = decide(hidden.roll(-1, dims=1), batch["labels"])
+    # log(1 + 4 exp(-50)) is nothing. What is left is the rounding of that sum, which is 1: of five exponentials, the
+    # five additions, and the logarithm.
+    nothing = gamma(2 * NUM_ACTIONS + 1)
+    assert float(loss) <= nothing, "the right action at every position costs nothing"
+    assert float(too_late) >= FAULT * nothing
     assert float(stop_accuracy) == 1.0
 
 
@@ -152,6 +160,7 @@ def test_an_interrupted_fine_tuning_goes_on_after_its_last_stage_and_ends_with_t
     trained("interrupted")
     max((tmp_path / "interrupted" / "stages").iterdir()).unlink()
     resumed = trained("interrupted")
+    # To the bit: the same process takes the same kernels for the same shapes, with as many threads.
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     kinds = [json.loads(line)["kind"] for line in (tmp_path / "interrupted" / "events.jsonl").read_text().splitlines()]
     assert kinds.count("progress") == 4, "three stages, and the last of them again"

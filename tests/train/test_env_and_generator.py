@@ -184,6 +184,7 @@ def test_incremental_rendering_gives_what_rendering_everything_gives(monkeypatch
     assert our_engine.features == their_engine.features
     for name in ("prompt_ids", "response_ids", "loss_mask", "reward", "rollout_logprobs", "stop_reason"):
         assert getattr(ours, name) == getattr(theirs, name), name
+    # To the bit: the pixels here are bytes, and nobody computes with them.
     assert torch.equal(ours.pixel_values, theirs.pixel_values)
     assert torch.equal(ours.image_grid_thw, theirs.image_grid_thw)
     turns = len(ORACLE)
