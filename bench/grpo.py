@@ -24,9 +24,9 @@ from bench.names import FIRST_ROLLOUT
 from bench.serving import spread
 from flows.deployments import load_deployment
 from flows.settings import RetrainSettings
+from rl.grpo.settings import TrainJob
 from rl.maze.run_mazes import prepare_mazes
 from rl.maze.score import EvalReport
-from rl.settings import TrainJob
 from tasks.jobs.ray_jobs import RayJobs
 from tasks.jobs.submit import entrypoint, followed_to_its_end, submit_once
 

@@ -57,7 +57,7 @@ def publish_to_first_token_s(settings: RetrainSettings, report: dict[str, Any], 
         eval_set_sha256=report["eval_set"]["sha256"],
         mlflow_run_id=report["mlflow"]["child_run_id"],
     )
-    question = next(probe_conversations(settings.train.data.maze, 1))
+    question = next(probe_conversations(settings.questions))
     s3 = boto3.client("s3")
     started = time.monotonic()
     try:
@@ -94,7 +94,9 @@ def measure(settings: RetrainSettings, report: dict[str, Any], say: Callable[[st
     models = {name: report["served"][f"{name}_model_id"] for name in ("base", "adapter")}
     rates: dict[str, list[float]] = {name: [] for name in models}
     # Other mazes every time: what was asked before lies in the engine's caches.
-    fresh = iter(probe_conversations(settings.train.data.maze, NUM_CHATS * NUM_ROUNDS * len(models)))
+    fresh = probe_conversations(
+        settings.questions.model_copy(update={"num_probes": NUM_CHATS * NUM_ROUNDS * len(models)})
+    )
     for _ in range(NUM_ROUNDS):
         for name, model in models.items():
             questions = list(islice(fresh, NUM_CHATS))

@@ -25,7 +25,7 @@ from rl.events import EventLog, Progress
 from rl.grpo.config_table import RunDirs
 from rl.grpo.experiment import MazeExperiment, MazeTrainer
 from rl.grpo.job import run
-from rl.settings import TrainJob
+from rl.grpo.settings import TrainJob
 
 NUM_EPISODES = 64
 

@@ -18,6 +18,6 @@ from tasks.training.base_model import fine_tune_base_model
 def base_model(settings: BaseModelFlowSettings) -> str:
     """Make the model in ``settings.model.output_dir`` and return that folder."""
     run_name = f"base-model-{flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
-    cluster = ensure_cluster(settings.cluster)
-    with tracked_run(settings.tracking, run_name, settings.model_dump(mode="json")) as tracked:
-        return fine_tune_base_model(settings.model, settings.job, settings.tracking, run_name, cluster, tracked)
+    with tracked_run(settings.tracking, run_name, settings.model_dump(mode="json")) as context:
+        cluster = ensure_cluster(context, settings.cluster, settings.job)
+        return fine_tune_base_model(context, settings.model, cluster)

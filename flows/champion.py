@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from prefect import flow
 
-from flows.settings import PromoteSettings, RollbackSettings
+from flows.settings import PromoteSettings
+from tasks.evidence.tracking import untracked_run
 from tasks.records import ChampionChange
 from tasks.release.champion import move_champion, roll_champion_back
+from tasks.release.settings import ChampionSettings
 
 
 @flow(name="promote")
 def promote(settings: PromoteSettings) -> ChampionChange:
     """Make a registered adapter with a certificate that holds the champion; nothing is deployed."""
-    return move_champion(settings.tracking, settings.server, settings.adapter_name)
+    return move_champion(untracked_run("promote"), settings, settings.adapter_name)
 
 
 @flow(name="rollback")
-def rollback(settings: RollbackSettings) -> ChampionChange:
+def rollback(settings: ChampionSettings) -> ChampionChange:
     """Make the former champion champion again; nothing is deployed."""
-    return roll_champion_back(settings.tracking, settings.server)
+    return roll_champion_back(untracked_run("rollback"), settings)

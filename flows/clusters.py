@@ -13,17 +13,18 @@ from prefect import flow
 from flows.settings import CleanupFlowSettings, ClusterUpSettings
 from tasks.cleanup.clean_up import clean_up, usd_per_h
 from tasks.cluster.create import create_training_cluster
+from tasks.evidence.tracking import untracked_run
 
 
 @flow(name="cluster-up")
 def cluster_up(settings: ClusterUpSettings) -> str:
     """Create the RayCluster that trains, or find it, and wait until it is ready."""
-    create_training_cluster(settings.hosting, settings.readiness, settings.run_name, {})
+    create_training_cluster(untracked_run(settings.run_name), settings.hosting, {})
     return f"RayCluster {settings.hosting.namespace}/{settings.hosting.train_cluster} is ready"
 
 
 @flow(name="cleanup", flow_run_name="cleanup-{settings.run_name}")
 def cleanup(settings: CleanupFlowSettings) -> dict[str, Any]:
     """Remove what the settings name of a run's remains; returns what still exists and what it costs an hour."""
-    left = clean_up(settings, settings.run_name, settings.dry_run)
+    left = clean_up(untracked_run(settings.run_name), settings, settings.dry_run)
     return {"left": [thing.model_dump() for thing in left], "usd_per_h": round(usd_per_h(left), 2)}

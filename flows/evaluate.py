@@ -8,7 +8,7 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from flows.settings import EvaluateSettings
-from tasks.evidence.tracking import tracked_evaluation
+from tasks.evidence.tracking import keep_evaluation, tracked_evaluation
 from tasks.release.evaluate import evaluate_endpoint
 
 
@@ -17,8 +17,8 @@ def evaluate(settings: EvaluateSettings) -> dict[str, Any]:
     """Play the mazes and log the solve rate and every maze's outcome."""
     run_name = f"evaluate-{flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
     params = settings.model_dump(mode="json")
-    with tracked_evaluation(settings.tracking, run_name, settings.model_id, params) as evaluation:
-        report = evaluate_endpoint(settings.play, settings.data, settings.url, settings.model_id, step=0)
-        url = evaluation.log(report)
+    with tracked_evaluation(settings.tracking, run_name, settings.model_id, params) as context:
+        report = evaluate_endpoint(context, settings.evaluation, settings.model)
+        keep_evaluation(context, report)
     solved = {"solved": report.num_solved, "num_mazes": report.num_mazes}
-    return {"model_id": settings.model_id, **solved, "mlflow": {"url": url}}
+    return {"model_id": settings.model_id, **solved, "mlflow": {"url": context.run.url}}

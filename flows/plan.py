@@ -10,6 +10,7 @@ from typing import Any
 from prefect import flow
 
 from flows.settings import PlanFlowSettings
+from tasks.evidence.tracking import untracked_run
 from tasks.plan.sizing import require
 from tasks.plan.write import write_plan
 from tasks.records import Check
@@ -22,11 +23,8 @@ def plan(settings: PlanFlowSettings) -> dict[str, Any]:
 
     Raises PlanRefused, after the plan is written, with everything that would keep the run from working.
     """
-    run = settings.run
-    mazes = prepare_data(run.train.data)
-    run_name = run.run_name or run.report.profile
-    made = write_plan(
-        settings.plan, settings.hyperpod, run.image, run.train, run.serve.server, run.tracking, run_name, mazes
-    )
+    context = untracked_run(settings.run.run_name or settings.run.report.profile)
+    mazes = prepare_data(context, settings.run.train.data)
+    made = write_plan(context, settings.plan, settings.planned, mazes)
     require(tuple(Check.model_validate(check) for check in made["checks"]))
     return made

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from rl.settings import BaseModelSettings, DataSettings, Settings, TrainSettings
-from serving.settings import ServerSettings
+from rl.base_model.settings import BaseModelSettings
+from rl.grpo.settings import TrainSettings
+from rl.proof.settings import Questions
+from rl.settings import DataSettings, Settings
 from tasks.cleanup.settings import CleanupScope, CleanupSettings
 from tasks.cluster.settings import ClusterSettings, HostingSettings, HyperPodSettings
 from tasks.evidence.settings import ReportSettings
 from tasks.image.settings import ImageSettings
-from tasks.plan.settings import PlanSettings
-from tasks.readiness.settings import ReadinessSettings
-from tasks.release.settings import GateSettings, PlaySettings, ProofSettings, ServeSettings
+from tasks.plan.settings import PlannedRun, PlanSettings
+from tasks.readiness.settings import ReadinessSettings, RunNeeds
+from tasks.records import ServedModel
+from tasks.release.settings import (
+    ChampionSettings,
+    EvaluationSettings,
+    GateSettings,
+    PlaySettings,
+    ProofSettings,
+    ServeSettings,
+)
 from tasks.settings import JobSettings, TrackingSettings
 
 
@@ -36,6 +46,44 @@ class RetrainSettings(Settings):
     report: ReportSettings
     cleanup: CleanupSettings
     """What is taken away when the run ends, however it ends."""
+
+    @property
+    def questions(self) -> Questions:
+        """What the served adapter is asked, and the trained one before it."""
+        return Questions(
+            maze=self.train.data.maze,
+            num_probes=self.proof.num_probes,
+            max_reply_tokens=self.play.max_reply_tokens,
+        )
+
+    @property
+    def evaluation(self) -> EvaluationSettings:
+        """How the endpoint's evaluation is played: the mazes and rules of training's."""
+        return EvaluationSettings(data=self.train.data, play=self.play)
+
+    @property
+    def champions(self) -> ChampionSettings:
+        """Whose champion it is, and who records that."""
+        return ChampionSettings(server=self.serve.server, tracking=self.tracking)
+
+    @property
+    def needs(self) -> RunNeeds:
+        """What readiness asks for."""
+        train = self.train
+        return RunNeeds(
+            hosting=self.hosting,
+            serve_dashboard=self.serve.dashboard,
+            adapters_uri=self.serve.server.adapters_uri,
+            tracking_uri=self.tracking.tracking_uri,
+            device=train.engine.device,
+            num_gpus=train.num_gpus,
+            num_policy_nodes=train.num_policy_nodes,
+            num_gpus_per_node=train.num_gpus_per_node,
+            env=train.engine.env,
+            shared_dir=train.shared_dir,
+            min_free_disk_gb=train.min_free_disk_gb,
+            model_path=train.model_path,
+        )
 
     @property
     def scope(self) -> CleanupScope:
@@ -88,13 +136,11 @@ class RetrainSettings(Settings):
     @model_validator(mode="after")
     def _cluster_fits(self) -> RetrainSettings:
         train = self.train
-        policy = train.num_policy_nodes * train.num_gpus_per_node
-        wanted = policy if train.engine.colocate else policy + train.engine.num_engines
-        if self.cluster.num_gpus != wanted:
+        engines = "" if train.engine.colocate else f" + engines {train.engine.num_engines}"
+        if self.cluster.num_gpus != train.num_gpus:
             raise ValueError(
-                f"cluster.num_gpus is {self.cluster.num_gpus:g}, train needs {wanted} (policy {policy}"
-                + ("" if train.engine.colocate else f" + engines {train.engine.num_engines}")
-                + ")"
+                f"cluster.num_gpus is {self.cluster.num_gpus:g}, train needs {train.num_gpus} "
+                f"(policy {train.num_policy_gpus}{engines})"
             )
         return self
 
@@ -107,10 +153,17 @@ class PlanFlowSettings(Settings):
     plan: PlanSettings
 
     @property
-    def hyperpod(self) -> HyperPodSettings:
-        """The clusters that are planned."""
-        assert isinstance(self.run.hosting, HyperPodSettings)
-        return self.run.hosting
+    def planned(self) -> PlannedRun:
+        """What the plan speaks of."""
+        run = self.run
+        assert isinstance(run.hosting, HyperPodSettings)
+        return PlannedRun(
+            image=run.image,
+            hyperpod=run.hosting,
+            train=run.train,
+            server=run.serve.server,
+            experiment=run.tracking.experiment,
+        )
 
     @model_validator(mode="after")
     def _has_a_cluster_to_plan(self) -> PlanFlowSettings:
@@ -123,7 +176,6 @@ class ClusterUpSettings(Settings):
     """Everything the cluster-up flow needs."""
 
     hosting: HyperPodSettings
-    readiness: ReadinessSettings
     run_name: str = Field(default="by-hand", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
     """Label of what is created; clean-up asks for it."""
 
@@ -157,15 +209,18 @@ class EvaluateSettings(Settings):
     play: PlaySettings
     tracking: TrackingSettings
 
+    @property
+    def model(self) -> ServedModel:
+        """Whom to ask, and where."""
+        return ServedModel(url=self.url, model_id=self.model_id)
 
-class RollbackSettings(Settings):
-    """Everything the rollback flow needs."""
+    @property
+    def evaluation(self) -> EvaluationSettings:
+        """Which mazes are played, and how."""
+        return EvaluationSettings(data=self.data, play=self.play)
 
-    server: ServerSettings
-    tracking: TrackingSettings
 
-
-class PromoteSettings(RollbackSettings):
+class PromoteSettings(ChampionSettings):
     """Everything the promote flow needs."""
 
     adapter_name: str

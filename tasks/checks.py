@@ -11,7 +11,7 @@ from tasks.records import Check
 
 
 @dataclass(frozen=True)
-class Probe:
+class ToCheck:
     """``look`` says what it found, or raises."""
 
     name: str
@@ -20,24 +20,24 @@ class Probe:
 
 
 class Unready(RuntimeError):
-    """What a probe found is not what the run needs."""
+    """What was found is not what the run needs."""
 
 
-def run_probes(wanted: Sequence[Probe], timeout_s: float) -> tuple[Check, ...]:
-    """Every probe at once, each for at most ``timeout_s``; one that fails or hangs keeps none of the others."""
+def run_checks(wanted: Sequence[ToCheck], timeout_s: float) -> tuple[Check, ...]:
+    """Every check at once, each for at most ``timeout_s``; one that fails or hangs keeps none of the others."""
     pool = ThreadPoolExecutor(max_workers=len(wanted))
     try:
-        running = [(probe, pool.submit(probe.look)) for probe in wanted]
+        running = [(asked, pool.submit(asked.look)) for asked in wanted]
         found = []
-        for probe, answer in running:
+        for asked, answer in running:
             try:
-                found.append(Check(name=probe.name, holds=True, found=answer.result(timeout_s)))
+                found.append(Check(name=asked.name, holds=True, found=answer.result(timeout_s)))
             except TimeoutError:
                 text = f"no answer within {timeout_s:g} s"
-                found.append(Check(name=probe.name, holds=False, found=text, remedy=probe.remedy))
+                found.append(Check(name=asked.name, holds=False, found=text, remedy=asked.remedy))
             except Exception as error:
                 text = f"{type(error).__name__}: {error}"
-                found.append(Check(name=probe.name, holds=False, found=text, remedy=probe.remedy))
+                found.append(Check(name=asked.name, holds=False, found=text, remedy=asked.remedy))
         return tuple(found)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -6,7 +6,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from rl.events import Probed
 from rl.maze.score import EvalReport
+from rl.proof.settings import Questions
+from tasks.settings import JobSettings
 
 
 class Record(BaseModel):
@@ -25,23 +28,12 @@ class Check(Record):
     """What to do where it does not hold."""
 
 
-class Leftover(Record):
-    """Something of a run that still exists."""
-
-    part: str
-    """jobs, checkpoints, training, serving, identity, adapters or machines."""
-    name: str
-    found: str = ""
-    """What is known of it."""
-    usd_per_h: float = 0.0
-    """What it costs, in US dollars per hour."""
-    keep: str = ""
-    """Why it stays; empty for what may go."""
-
-
 class MazesRef(Record):
     """The mazes of one run."""
 
+    height: int
+    width: int
+    """In cells, as ``height`` is."""
     eval_sha256: str
     num_eval_mazes: int
     ceiling: int
@@ -57,6 +49,8 @@ class ClusterRef(Record):
     jobs_address: str
     ray_version: str
     num_gpus: float
+    job: JobSettings
+    """How jobs run there."""
 
 
 class ImageRef(Record):
@@ -72,15 +66,6 @@ class ImageRef(Record):
     """Whether this run had to build it."""
 
 
-class TrackedRun(Record):
-    """Parent and child run in MLflow."""
-
-    experiment_id: str
-    parent_run_id: str
-    child_run_id: str
-    url: str
-
-
 class ExportRef(Record):
     """A LoRA export on the cluster's shared file system."""
 
@@ -94,6 +79,11 @@ class TrainedRun(Record):
 
     run_name: str
     submission_id: str
+    mazes: MazesRef
+    model_path: str
+    """Folder of the base model, as the cluster's nodes see it."""
+    dtype: str
+    """In which it was trained: float32 or bfloat16."""
     resumed_from_step: int
     last_step: int
     evaluations: tuple[EvalReport, ...]
@@ -105,6 +95,7 @@ class TrainedRun(Record):
 class BestStep(Record):
     """The step to serve: the best among those with an evaluation and an export."""
 
+    run: TrainedRun
     base: EvalReport
     best: EvalReport
     export: ExportRef
@@ -122,6 +113,16 @@ class PublishedAdapter(Record):
     """What clients of the endpoint call it."""
 
 
+class ServedModel(Record):
+    """A model as clients of an endpoint ask for it."""
+
+    url: str
+    """Address of the endpoint, before ``/v1``."""
+    model_id: str
+    step: int = 0
+    """Training step of its weights; 0 for a base model, or where nobody says."""
+
+
 class ServedEndpoint(Record):
     """A Serve application that runs."""
 
@@ -129,6 +130,41 @@ class ServedEndpoint(Record):
     base_model_id: str
     deployed: bool
     """Whether this run had to deploy it."""
+
+    @property
+    def base(self) -> ServedModel:
+        """The model without any adapter."""
+        return ServedModel(url=self.url, model_id=self.base_model_id)
+
+    def serves(self, adapter: PublishedAdapter) -> ServedModel:
+        """What clients ask for to get this adapter."""
+        return ServedModel(url=self.url, model_id=adapter.model_id, step=adapter.step)
+
+
+class TrainingSide(Record):
+    """What training knows of an adapter: its evaluation, and its answers to the proof's questions."""
+
+    evaluation: EvalReport
+    questions: Questions
+    answers: tuple[Probed, ...]
+    """One a question, by transformers and peft."""
+
+
+class ServingSide(Record):
+    """The same adapter as clients meet it."""
+
+    adapter: PublishedAdapter
+    endpoint: ServedEndpoint
+    evaluation: EvalReport
+
+
+class Evaluations(Record):
+    """The same mazes, played through the same endpoint by whoever may become champion and whom it has to beat."""
+
+    candidate: EvalReport
+    base: EvalReport
+    champion: EvalReport | None
+    """None where there is none yet, or where it is the candidate itself."""
 
 
 class Certificate(Record):

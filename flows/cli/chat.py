@@ -16,8 +16,8 @@ from flows.deployments import load_deployment
 from rl.maze.episode import Seen
 from rl.maze.run_mazes import prepare_mazes
 from tasks.errors import StageError
+from tasks.release.evaluate import play_maze
 from tasks.release.openai_chat import ChatEndpoint
-from tasks.release.play import play_maze
 
 _SCALE, _CAPTION_PX, _FRAME_MS = 5, 30, 600
 

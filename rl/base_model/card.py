@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rl.base_model.settings import BaseModelSettings, WalkStage
 from rl.maze.score import EvalReport
-from rl.settings import BaseModelSettings, WalkStage
 
 
 def save(model: Any, processor: Any, settings: BaseModelSettings, report: EvalReport) -> None:

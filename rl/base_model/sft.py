@@ -25,12 +25,12 @@ from rl.base_model.card import save
 from rl.base_model.decision import DecisionHead
 from rl.base_model.perception import PerceptionHead, snapshots
 from rl.base_model.play import play_greedily
+from rl.base_model.settings import BaseModelSettings, SightStage, WalkStage
 from rl.base_model.walks import EpisodeEncoder, Turn, Walker, training_mazes, walk, walk_batches
 from rl.events import Evaluated, EventLog, Metrics, Progress
 from rl.maze.eval_set import EvalSet, load_eval_set
 from rl.maze.grid import Maze
 from rl.maze.score import EvalReport, make_report
-from rl.settings import BaseModelSettings, SightStage, WalkStage
 
 WARMUP_STEPS = 20
 Losses = dict[str, torch.Tensor]

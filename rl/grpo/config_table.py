@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rl.settings import TrainJob
+from rl.grpo.settings import TrainJob
 
 SkyRLOverrides = dict[str, Any]
 

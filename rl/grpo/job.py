@@ -19,9 +19,9 @@ from rl.grpo.config_table import RunDirs, skyrl_overrides
 from rl.grpo.cpu import bridge as cpu_bridge
 from rl.grpo.ray_metrics import RunGauges
 from rl.grpo.rows import write_rows
+from rl.grpo.settings import TrainJob
 from rl.maze.run_mazes import Mazes, prepare_mazes
 from rl.model_files import missing_files
-from rl.settings import TrainJob
 
 
 class CannotStart(RuntimeError):
@@ -62,7 +62,7 @@ def run(
     mazes = check_before_start(job, dirs)
     write_rows(dirs.train_rows, mazes.train_seeds, job.train.data, "train")
     write_rows(dirs.eval_rows, [maze.seed for maze in mazes.eval_set.mazes], job.train.data, "eval")
-    checkpoint = latest_complete_checkpoint(dirs.checkpoints, job.train.num_policy_nodes * job.train.num_gpus_per_node)
+    checkpoint = latest_complete_checkpoint(dirs.checkpoints, job.train.num_policy_gpus)
     log.emit(Resumed(step=checkpoint.step if checkpoint else 0, path=str(checkpoint.path) if checkpoint else ""))
     if is_finished(job, log):
         # Trained to the end by a job that this cluster no longer remembers: SkyRL would train one step more.
@@ -131,9 +131,7 @@ def start_ray(job: TrainJob, cfg: Any) -> None:
         runtime_env["worker_process_setup_hook"] = "rl.grpo.cpu.bridge.install"
     ray.init(runtime_env=runtime_env, log_to_driver=True)
     resources = ray.cluster_resources()
-    wanted = (
-        engine.num_engines if not engine.colocate else 0
-    ) + job.train.num_policy_nodes * job.train.num_gpus_per_node
+    wanted = job.train.num_gpus
     has_gpu_model = any(name.startswith("accelerator_type:") for name in resources)
     if resources.get("GPU", 0) < wanted or (engine.device == "cuda") != has_gpu_model:
         raise CannotStart(

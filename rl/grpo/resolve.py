@@ -9,7 +9,7 @@ import sys
 from contextlib import redirect_stdout
 
 from rl.grpo.config_table import RunDirs, skyrl_overrides
-from rl.settings import TrainJob
+from rl.grpo.settings import TrainJob
 
 
 def resolved_yaml(job: TrainJob) -> str:

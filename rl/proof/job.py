@@ -17,7 +17,8 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from rl.events import EventLog, Fault, Probed
-from rl.proof.questions import Conversation, ProbeJob, probe_conversations
+from rl.proof.questions import Conversation, probe_conversations
+from rl.proof.settings import ProbeJob
 
 
 def answer(model: Any, processor: Any, messages: Conversation, max_reply_tokens: int) -> tuple[str, list[float]]:
@@ -56,8 +57,8 @@ def run(job: ProbeJob, log: EventLog) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = PeftModel.from_pretrained(base, job.adapter_dir).to(device).eval()
     processor = AutoProcessor.from_pretrained(job.base_dir)
-    for number, messages in enumerate(probe_conversations(job.maze, job.num_probes)):
-        text, logprobs = answer(model, processor, messages, job.max_reply_tokens)
+    for number, messages in enumerate(probe_conversations(job.questions)):
+        text, logprobs = answer(model, processor, messages, job.questions.max_reply_tokens)
         log.emit(Probed(number=number, text=text, logprobs=tuple(logprobs)))
 
 

@@ -9,29 +9,18 @@ from rl.maze.episode import Episode
 from rl.maze.grid import generate_maze, shortest_path
 from rl.maze.pictures import image_message
 from rl.maze.prompts import Move, action_text
-from rl.settings import MazeSettings, Settings
+from rl.proof.settings import Questions
 
 Conversation = list[dict[str, Any]]
 
 
-class ProbeJob(Settings):
-    """What the job's command line carries."""
-
-    base_dir: str
-    adapter_dir: str
-    """Folder of the adapter as training exported it."""
-    maze: MazeSettings
-    num_probes: int
-    max_reply_tokens: int
-    dtype: str
-
-
-def probe_conversations(maze: MazeSettings, num_probes: int) -> Iterator[Conversation]:
+def probe_conversations(questions: Questions) -> Iterator[Conversation]:
     """Conversations of one to four turns along shortest paths, one maze each; the same ones wherever they are made.
 
     Seeds run downward from 2**62, where neither training nor evaluation draws.
     """
-    for number in range(num_probes):
+    maze = questions.maze
+    for number in range(questions.num_probes):
         seed = 2**62 - 1 - number
         path = shortest_path(generate_maze(seed, maze.height, maze.width))
         episode = Episode(seed, maze, "tolerant", max_turns=len(path) + 1)

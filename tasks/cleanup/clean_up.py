@@ -12,39 +12,38 @@ from contextlib import contextmanager
 from functools import partial
 
 import boto3
-from prefect import get_run_logger, task
-from prefect.artifacts import create_table_artifact
 
-from serving.settings import ServerSettings
 from tasks.cleanup.in_aws import Adapters, Identity, Images, Machines, RayResources, images_in_use
 from tasks.cleanup.in_ray import Checkpoints, Jobs
-from tasks.cleanup.parts import LeftPart, Say, clean
+from tasks.cleanup.parts import Leftover, LeftPart, clean
 from tasks.cleanup.settings import CleanupScope
-from tasks.clients.mlflow_runs import MlflowRuns
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
 from tasks.cluster.kuberay import KubeRay
 from tasks.cluster.settings import HyperPodSettings
 from tasks.image.ecr import Ecr
 from tasks.image.settings import BuiltImages
+from tasks.jobs.news import JobNews
 from tasks.jobs.ray_jobs import RayJobs
-from tasks.records import Leftover, TrackedRun
 from tasks.release.aliases import registry_of
-from tasks.settings import TrackingSettings
+from tasks.release.settings import ChampionSettings
+from tasks.run import RunContext
+from tasks.stage import stage
 
 
-@task
-def clean_up(scope: CleanupScope, run_name: str, dry_run: bool) -> list[Leftover]:
+@stage
+def clean_up(context: RunContext, scope: CleanupScope, dry_run: bool) -> list[Leftover]:
     """Remove the parts that the settings name, report the rest; what could not be removed is raised together."""
-    logger = get_run_logger()
-    left = clean(parts_of(scope, logger.info), scope.cleanup.remove, run_name, dry_run, logger.info)
+    run_name, say = context.run_name, context.page.say
+    left = clean(parts_of(context, scope), scope.cleanup.remove, run_name, dry_run, say)
     rows = [thing.model_dump() for thing in left]
-    create_table_artifact(table=rows, key=f"{run_name}-left", description="What of this run still exists")
-    logger.info("%d things of %s are left; together %.2f USD an hour", len(left), run_name, usd_per_h(left))
+    context.page.table("left", rows, "What of this run still exists")
+    context.run.text(json.dumps(rows, indent=1), "left.json")
+    say(f"{len(left)} things of {run_name} are left; together {usd_per_h(left):.2f} USD an hour")
     return left
 
 
 @contextmanager
-def cleaned_up_after(scope: CleanupScope, run_name: str, tracked: TrackedRun) -> Iterator[None]:
+def cleaned_up_after(context: RunContext, scope: CleanupScope) -> Iterator[None]:
     """Clean up when the block ends, however it ends; what is left goes to MLflow.
 
     A clean-up that fails does not hide the error that ended the block, and makes a block that succeeded fail.
@@ -53,21 +52,14 @@ def cleaned_up_after(scope: CleanupScope, run_name: str, tracked: TrackedRun) ->
         yield
     except BaseException:
         try:
-            _clean_and_log(scope, run_name, tracked)
+            clean_up(context, scope, dry_run=False)
         except Exception as error:
-            get_run_logger().error("clean-up after the failure below was not complete: %s", error)
+            context.page.warn(f"clean-up after the failure below was not complete: {error}")
         raise
-    _clean_and_log(scope, run_name, tracked)
+    clean_up(context, scope, dry_run=False)
 
 
-def _clean_and_log(scope: CleanupScope, run_name: str, tracked: TrackedRun) -> None:
-    left = clean_up(scope, run_name, dry_run=False)
-    document = json.dumps([thing.model_dump() for thing in left], indent=1)
-    mlflow = MlflowRuns(scope.tracking.tracking_uri, scope.tracking.experiment)
-    mlflow.log_text(tracked.parent_run_id, document, "left.json")
-
-
-def parts_of(scope: CleanupScope, say: Say) -> list[LeftPart]:
+def parts_of(context: RunContext, scope: CleanupScope) -> list[LeftPart]:
     """Jobs first, then what only the cluster can reach, then serving before training, then what pods used.
 
     A job is needed to look at checkpoints: only a clean-up that is to remove them submits it.
@@ -79,8 +71,8 @@ def parts_of(scope: CleanupScope, say: Say) -> list[LeftPart]:
 
     parts: list[LeftPart] = [Jobs(connect, cluster.timeout_s)]
     if "checkpoints" in cleanup.remove:
-        parts.append(Checkpoints(connect, scope.job, scope.shared_dir, say))
-    kept = partial(champions, scope.tracking, scope.server)
+        parts.append(Checkpoints(connect, scope.job, scope.shared_dir, JobNews(context)))
+    kept = partial(champions, ChampionSettings(server=scope.server, tracking=scope.tracking))
     adapters = Adapters(boto3.client("s3"), scope.server.adapters_uri, kept, cleanup.usd_per_gb_month_s3)
     if not isinstance(hosting, HyperPodSettings):
         return [*parts, adapters]
@@ -106,9 +98,9 @@ def _images(scope: CleanupScope, kube: KubeRay, hosting: HyperPodSettings) -> li
     return [Images(ecr, repositories, in_use, cleanup.keep_images, cleanup.usd_per_gb_month_ecr)]
 
 
-def champions(tracking: TrackingSettings, server: ServerSettings) -> dict[str, str]:
+def champions(settings: ChampionSettings) -> dict[str, str]:
     """Adapters that stay whatever is asked, and why."""
-    registry = registry_of(tracking, server)
+    registry = registry_of(settings)
     aliases = {"champion": registry.champion(), "previous": registry.previous()}
     return {name: f"it is {alias}" for alias, name in aliases.items() if name}
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from serving.retire import adapter_sizes, retire
+from tasks.cleanup.parts import Leftover
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
 from tasks.cluster.kube_waits import wait_until_gone
 from tasks.cluster.kuberay import KubeRay
 from tasks.cluster.manifests import RUN_LABEL
 from tasks.cluster.settings import HyperPodSettings
 from tasks.image.ecr import Ecr
-from tasks.records import Leftover
 
 HOURS_PER_MONTH = 730
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import PurePath
 from typing import Protocol
 
 from rl.events import Stored
 from rl.grpo.clean import CleanJob
-from rl.maze.score import EvalReport
-from tasks.cleanup.parts import Say
+from tasks.cleanup.parts import Leftover
 from tasks.errors import ClusterUnreachable
 from tasks.jobs.api import JobsClient
+from tasks.jobs.follow import Sinks
 from tasks.jobs.submit import entrypoint, followed_to_its_end, is_of, submit_anew
-from tasks.records import Leftover
 from tasks.settings import JobSettings
 
 
@@ -53,32 +52,13 @@ class Jobs:
         raise ClusterUnreachable(f"job {left.name} has not ended {self._timeout_s:g} s after it was stopped")
 
 
-class LogSinks:
-    """A followed job's lines, and nothing else of it."""
-
-    def __init__(self, say: Say) -> None:
-        self._say = say
-
-    def line(self, text: str) -> None:
-        self._say(text)
-
-    def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """There are none."""
-
-    def progress(self, done: int, total: int, text: str) -> None:
-        """There is none."""
-
-    def evaluation(self, report: EvalReport) -> None:
-        """There is none."""
-
-
 class Checkpoints:
     """The run's checkpoints on the shared file system: only a job on the cluster can see them. Exports stay."""
 
     name = "checkpoints"
 
-    def __init__(self, connect: Callable[[], JobsClient], job: JobSettings, shared_dir: str, say: Say) -> None:
-        self._connect, self._job, self._shared_dir, self._say = connect, job, shared_dir, say
+    def __init__(self, connect: Callable[[], JobsClient], job: JobSettings, shared_dir: str, sinks: Sinks) -> None:
+        self._connect, self._job, self._shared_dir, self._sinks = connect, job, shared_dir, sinks
 
     def find(self, run_name: str) -> list[Leftover]:
         try:
@@ -100,5 +80,5 @@ class Checkpoints:
         submission_id = submit_anew(
             jobs, f"{run_name}-clean", entrypoint(self._job, "rl.grpo.clean", order.model_dump_json())
         )
-        story = followed_to_its_end(jobs, submission_id, LogSinks(self._say), self._job)
+        story = followed_to_its_end(jobs, submission_id, self._sinks, self._job)
         return list(story.stored.values())

@@ -5,9 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tasks.records import Leftover
+from tasks.records import Record
 
 Say = Callable[[str], object]
+
+
+class Leftover(Record):
+    """Something of a run that still exists."""
+
+    part: str
+    """jobs, checkpoints, training, serving, identity, adapters or machines."""
+    name: str
+    found: str = ""
+    """What is known of it."""
+    usd_per_h: float = 0.0
+    """What it costs, in US dollars per hour."""
+    keep: str = ""
+    """Why it stays; empty for what may go."""
 
 
 class LeftPart(Protocol):

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from tasks.checks import Probe, Unready
+from tasks.checks import ToCheck, Unready
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
 from tasks.cluster.kube_waits import cluster_shortfall
 from tasks.cluster.kuberay import KubeRay
 from tasks.cluster.settings import HyperPodSettings, NodeGroup
 
 
-def machine_probes(settings: HyperPodSettings, kube: KubeRay, machines: HyperPodMachines) -> list[Probe]:
+def machine_checks(settings: HyperPodSettings, kube: KubeRay, machines: HyperPodMachines) -> list[ToCheck]:
     """What must hold before a RayCluster is made."""
     return [
-        Probe(
+        ToCheck(
             "the HyperPod cluster is in service",
             lambda: in_service(machines.status()),
             "wait for its update or recovery; `aws sagemaker list-cluster-events` says what goes on",
         ),
-        Probe(
+        ToCheck(
             "its instance groups have their machines, and they run",
             lambda: enough_machines([settings.head, settings.workers], machines),
             "raise the groups' instance counts, or wait: HyperPod replaces machines that fail",
         ),
-        Probe(
+        ToCheck(
             "Kubernetes can use these machines, GPUs and all",
             lambda: usable_nodes([settings.head, settings.workers], kube),
             "look at the node's labels and events; `aws sagemaker batch-replace-cluster-nodes` replaces a sick one",
@@ -30,15 +30,15 @@ def machine_probes(settings: HyperPodSettings, kube: KubeRay, machines: HyperPod
     ]
 
 
-def cluster_probes(settings: HyperPodSettings, kube: KubeRay, identity: PodIdentity) -> list[Probe]:
+def cluster_checks(settings: HyperPodSettings, kube: KubeRay, identity: PodIdentity) -> list[ToCheck]:
     """What must hold before a job is submitted to the RayCluster."""
     return [
-        Probe(
+        ToCheck(
             "the RayCluster is ready",
             lambda: ready_cluster(settings, kube),
             "run cluster-up, and read what its pods say",
         ),
-        Probe(
+        ToCheck(
             "its pods have their AWS identity",
             lambda: identified(settings, kube, identity),
             "is the add-on eks-pod-identity-agent active? Delete the pods that were made before the association",

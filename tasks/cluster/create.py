@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prefect import get_run_logger, task
-
 from serving.settings import ServerSettings
-from tasks.cluster.hosting import HostingSettings, hosting_of
-from tasks.readiness.settings import ReadinessSettings
+from tasks.cluster.hosting import hosting_of
+from tasks.cluster.settings import HostingSettings
 from tasks.records import ImageRef
+from tasks.run import RunContext
+from tasks.stage import stage
 
 
-@task
-def create_training_cluster(
-    settings: HostingSettings, readiness: ReadinessSettings, run_name: str, images: Mapping[str, ImageRef]
-) -> None:
+@stage
+def create_training_cluster(context: RunContext, settings: HostingSettings, images: Mapping[str, ImageRef]) -> None:
     """The cluster that trains, ready; raises ClusterNotReady with what machines or pods say."""
-    hosting_of(settings, readiness.timeout_s).training_up(run_name, images, get_run_logger().info)
+    hosting_of(settings).training_up(context.run_name, images, context.page.say)
 
 
-@task
-def release_training_cluster(settings: HostingSettings, readiness: ReadinessSettings, run_name: str) -> None:
+@stage
+def release_training_cluster(context: RunContext, settings: HostingSettings) -> None:
     """The training cluster's machines are free again: serving may need their GPUs."""
-    hosting_of(settings, readiness.timeout_s).training_down(run_name, get_run_logger().info)
+    hosting_of(settings).training_down(context.run_name, context.page.say)
 
 
-@task
+@stage
 def create_serving_cluster(
-    settings: HostingSettings, readiness: ReadinessSettings, server: ServerSettings, images: Mapping[str, ImageRef]
+    context: RunContext, settings: HostingSettings, server: ServerSettings, images: Mapping[str, ImageRef]
 ) -> None:
     """The cluster that serves, with its application; raises RolloutFailed."""
-    hosting_of(settings, readiness.timeout_s).serving_up(server, images, get_run_logger().info)
+    hosting_of(settings).serving_up(server, images, context.page.say)

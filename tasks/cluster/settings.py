@@ -65,6 +65,8 @@ class HyperPodSettings(Settings):
     """How long a cluster may take to come up or to go, in seconds."""
     poll_s: float = Field(default=15.0, gt=0)
     """Pause between two looks, in seconds."""
+    check_timeout_s: float = Field(default=60.0, gt=0)
+    """Time for one look at the machines before a cluster is made, in seconds."""
     namespace: str
     """Kubernetes namespace of all Ray resources."""
     train_cluster: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")

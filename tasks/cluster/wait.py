@@ -6,19 +6,25 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from prefect import get_run_logger, task
-
 from tasks.cluster.settings import ClusterSettings
 from tasks.errors import ClusterNotReady
 from tasks.jobs.ray_jobs import cluster_resources
 from tasks.records import ClusterRef
+from tasks.run import RunContext
+from tasks.settings import JobSettings
+from tasks.stage import stage
 
 
-@task
-def ensure_cluster(settings: ClusterSettings) -> ClusterRef:
-    """The cluster, once enough GPUs are free; raises ClusterNotReady or ClusterUnreachable."""
-    logger = get_run_logger()
-    return wait_for_gpus(settings, look=cluster_resources, say=logger.info)
+@stage
+def ensure_cluster(context: RunContext, settings: ClusterSettings, job: JobSettings) -> ClusterRef:
+    """The cluster, once enough GPUs are free, and how jobs run there; raises ClusterNotReady or ClusterUnreachable."""
+    found = wait_for_gpus(settings, look=cluster_resources, say=context.page.say)
+    return ClusterRef(
+        jobs_address=settings.jobs_address,
+        ray_version=found["ray_version"],
+        num_gpus=found["gpus_total"],
+        job=job,
+    )
 
 
 def wait_for_gpus(
@@ -27,15 +33,13 @@ def wait_for_gpus(
     say: Callable[[str], object],
     sleep: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> ClusterRef:
-    """Look every ``poll_s`` until ``num_gpus`` are free, for at most ``timeout_s``."""
+) -> dict[str, Any]:
+    """Look every ``poll_s`` until ``num_gpus`` are free, for at most ``timeout_s``; returns what was seen last."""
     deadline = clock() + settings.timeout_s
     while True:
         found = look(settings.jobs_address)
         if found["gpus_free"] >= settings.num_gpus:
-            return ClusterRef(
-                jobs_address=settings.jobs_address, ray_version=found["ray_version"], num_gpus=found["gpus_total"]
-            )
+            return found
         state = f"{found['gpus_free']:g} of {found['gpus_total']:g} GPUs are free, {settings.num_gpus:g} are wanted"
         if clock() >= deadline:
             raise ClusterNotReady(

@@ -7,67 +7,45 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from prefect import task
-from prefect.artifacts import create_image_artifact, create_markdown_artifact
-
-from rl.settings import MazeSettings
-from tasks.clients.mlflow_runs import MlflowRuns
 from tasks.evidence.pictures import replay_gallery, save_png, solve_rate_curve
 from tasks.evidence.settings import ReportSettings
-from tasks.records import BestStep, MazesRef, ServedRun, TrackedRun, TrainedRun
-from tasks.settings import TrackingSettings
+from tasks.records import BestStep, ServedRun
+from tasks.run import RunContext
+from tasks.stage import stage
 
 
-@task
-def write_report(
-    settings: ReportSettings,
-    tracking: TrackingSettings,
-    maze: MazeSettings,
-    mazes: MazesRef,
-    run: TrainedRun,
-    best: BestStep,
-    served: ServedRun,
-    tracked: TrackedRun,
-    timings_s: Mapping[str, float],
-    wall_s: float,
-) -> dict[str, Any]:
+@stage
+def write_report(context: RunContext, settings: ReportSettings, best: BestStep, served: ServedRun) -> dict[str, Any]:
     """Write ``<run_name>.json``, ``latest.json`` and the pictures; returns the report."""
-    report = make_report(settings.profile, mazes, run, best, served, tracked, timings_s, wall_s)
+    report = make_report(context, settings.profile, best, served)
     folder = Path(settings.reports_dir)
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=1) + "\n"
-    for name in (run.run_name, "latest"):
+    for name in (context.run_name, "latest"):
         (folder / f"{name}.json").write_text(text)
-    curve = solve_rate_curve(run.evaluations, mazes.ceiling, best.best.step, f"{run.run_name} ({settings.profile})")
-    gallery = replay_gallery(best.base, best.best, maze.height, maze.width)
-    pictures = [
-        save_png(curve, folder / run.run_name / "solve_rate.png"),
-        save_png(gallery, folder / run.run_name / "replays.png"),
-    ]
-    mlflow = MlflowRuns(tracking.tracking_uri, tracking.experiment)
-    mlflow.log_text(tracked.parent_run_id, text, "report.json")
-    mlflow.log_metrics(tracked.parent_run_id, best.best.step, summary_metrics(mazes, best))
-    for picture in pictures:
-        mlflow.log_file(tracked.parent_run_id, picture, "pictures")
-        url = f"{tracking.tracking_uri}/get-artifact?path=pictures/{picture.name}&run_uuid={tracked.parent_run_id}"
-        create_image_artifact(image_url=url, key=f"{run.run_name}-{picture.stem.replace('_', '-')}")
-    create_markdown_artifact(
-        markdown=as_markdown(report), key=f"{run.run_name}-report", description="Result of the run"
-    )
+    context.run.text(text, "report.json")
+    context.run.metrics(best.best.step, summary_metrics(best))
+    for picture in draw(settings, best):
+        context.run.file(picture, "pictures")
+        server = context.run.url.partition("/#/")[0]
+        url = f"{server}/get-artifact?path=pictures/{picture.name}&run_uuid={context.run.run_id}"
+        context.page.picture(picture.stem.replace("_", "-"), url)
+    context.page.markdown("report", as_markdown(report), "Result of the run")
     return report
 
 
-def make_report(
-    profile: str,
-    mazes: MazesRef,
-    run: TrainedRun,
-    best: BestStep,
-    served: ServedRun,
-    tracked: TrackedRun,
-    timings_s: Mapping[str, float],
-    wall_s: float,
-) -> dict[str, Any]:
+def draw(settings: ReportSettings, best: BestStep) -> list[Path]:
+    """The solve rate over the steps, and the mazes that base and best step play differently."""
+    run, mazes = best.run, best.run.mazes
+    folder = Path(settings.reports_dir) / run.run_name
+    curve = solve_rate_curve(run.evaluations, mazes.ceiling, best.best.step, f"{run.run_name} ({settings.profile})")
+    gallery = replay_gallery(best.base, best.best, mazes.height, mazes.width)
+    return [save_png(curve, folder / "solve_rate.png"), save_png(gallery, folder / "replays.png")]
+
+
+def make_report(context: RunContext, profile: str, best: BestStep, served: ServedRun) -> dict[str, Any]:
     """The report's document."""
+    run, mazes = best.run, best.run.mazes
     return {
         "run_name": run.run_name,
         "profile": profile,
@@ -85,13 +63,13 @@ def make_report(
         "best": {"step": best.best.step, "solved": best.best.num_solved, "export_path": best.export.path},
         "steps": run.last_step,
         "mlflow": {
-            "parent_run_id": tracked.parent_run_id,
-            "child_run_id": tracked.child_run_id,
-            "url": tracked.url,
+            "parent_run_id": context.run.run_id,
+            "child_run_id": context.training.run_id,
+            "url": context.run.url,
         },
         **served_part(served),
-        "timings_s": {stage: round(seconds, 1) for stage, seconds in timings_s.items()},
-        "wall_s": round(wall_s, 1),
+        "timings_s": {stage: round(seconds, 1) for stage, seconds in context.stages.seconds().items()},
+        "wall_s": round(context.wall_s, 1),
     }
 
 
@@ -116,14 +94,14 @@ def served_part(served: ServedRun) -> dict[str, Any]:
     }
 
 
-def summary_metrics(mazes: MazesRef, best: BestStep) -> dict[str, float]:
+def summary_metrics(best: BestStep) -> dict[str, float]:
     """What people compare runs by."""
     return {
         "base/solved": best.base.num_solved,
         "best/solved": best.best.num_solved,
         "best/step": best.best.step,
         "best/solve_rate": best.best.solve_rate,
-        "eval_set/ceiling": mazes.ceiling,
+        "eval_set/ceiling": best.run.mazes.ceiling,
     }
 
 

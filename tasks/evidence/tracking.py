@@ -1,68 +1,95 @@
-"""Stage: open and close the run in MLflow. The pipeline's verdict decides its state, never a dying process."""
+"""A run is opened and closed here: its runs in MLflow, its page in Prefect, the context that its stages get.
+
+The pipeline's verdict decides the state of its MLflow runs, never a dying process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from prefect import get_run_logger
-
 from rl.maze.score import EvalReport
-from tasks.clients.mlflow_runs import MlflowRuns
-from tasks.records import TrackedRun
+from tasks.clients.mlflow_runs import MlflowRun, MlflowRuns
+from tasks.evidence.prefect_page import PrefectPage
+from tasks.run import RunContext
 from tasks.settings import TrackingSettings
 
 
 @contextmanager
-def tracked_run(settings: TrackingSettings, run_name: str, params: Mapping[str, Any]) -> Iterator[TrackedRun]:
+def tracked_run(settings: TrackingSettings, run_name: str, params: Mapping[str, Any]) -> Iterator[RunContext]:
     """Parent and child run, open while the block runs: FINISHED after it, FAILED on an error, KILLED on a stop.
 
     Raises TrackingUnavailable before anything else has started.
     """
-    mlflow = MlflowRuns(settings.tracking_uri, settings.experiment)
-    run = mlflow.open(run_name, flat(params), {"maze.run_name": run_name})
-    get_run_logger().info("MLflow: %s", run.url)
-    with _ended_by_its_verdict(lambda status: mlflow.close(run, status)):
-        yield run
-
-
-class TrackedEvaluation:
-    """One run in MLflow that holds one evaluation."""
-
-    def __init__(self, mlflow: MlflowRuns, run_id: str, url: str) -> None:
-        self._mlflow, self._run_id, self._url = mlflow, run_id, url
-
-    def log(self, report: EvalReport) -> str:
-        """Log the figures and every maze's outcome; returns the run's page."""
-        self._mlflow.log_metrics(self._run_id, report.step, report.metrics())
-        self._mlflow.log_text(self._run_id, report.model_dump_json(indent=1), "evaluation.json")
-        return self._url
+    mlflow, tags = MlflowRuns(settings.tracking_uri, settings.experiment), {"maze.run_name": run_name}
+    run = mlflow.open(run_name, {**tags, "maze.role": "pipeline"})
+    training = mlflow.open_child(run, f"{run_name}-train", {**tags, "maze.role": "training"})
+    run.params(flat(params))
+    context = RunContext(run_name, run, training, PrefectPage(run_name))
+    context.page.say(f"MLflow: {run.url}")
+    with _ended_by_its_verdict(training, run):
+        yield context
 
 
 @contextmanager
 def tracked_evaluation(
     settings: TrackingSettings, run_name: str, model_id: str, params: Mapping[str, Any]
-) -> Iterator[TrackedEvaluation]:
-    """A run for one evaluation, open while the block runs; ended as ``tracked_run`` ends its runs."""
+) -> Iterator[RunContext]:
+    """One run for one evaluation, open while the block runs; it trains nothing and has no child."""
     mlflow = MlflowRuns(settings.tracking_uri, settings.experiment)
-    tags = {"maze.role": "evaluation", "maze.model_id": model_id}
-    run_id, url = mlflow.open_one(run_name, flat(params), tags)
-    with _ended_by_its_verdict(lambda status: mlflow.close_one(run_id, status)):
-        yield TrackedEvaluation(mlflow, run_id, url)
+    run = mlflow.open(run_name, {"maze.role": "evaluation", "maze.model_id": model_id})
+    run.params(flat(params))
+    with _ended_by_its_verdict(run):
+        yield RunContext(run_name, run, Unrecorded(), PrefectPage(run_name))
+
+
+def untracked_run(run_name: str) -> RunContext:
+    """For flows that look or put in order: Prefect shows them, MLflow does not."""
+    return RunContext(run_name, Unrecorded(), Unrecorded(), PrefectPage(run_name))
+
+
+def keep_evaluation(context: RunContext, report: EvalReport) -> None:
+    """The figures and every maze's outcome."""
+    context.run.metrics(report.step, report.metrics())
+    context.run.text(report.model_dump_json(indent=1), "evaluation.json")
+
+
+class Unrecorded:
+    """Takes everything and keeps nothing."""
+
+    run_id, url = "", ""
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Kept nowhere."""
+
+    def text(self, text: str, artifact_path: str) -> None:
+        """Kept nowhere."""
+
+    def file(self, path: Path, folder: str) -> None:
+        """Kept nowhere."""
+
+    def tags(self, tags: Mapping[str, str]) -> None:
+        """Kept nowhere."""
 
 
 @contextmanager
-def _ended_by_its_verdict(close: Callable[[str], object]) -> Iterator[None]:
+def _ended_by_its_verdict(*runs: MlflowRun) -> Iterator[None]:
     try:
         yield
     except Exception:
-        close("FAILED")
+        _end(runs, "FAILED")
         raise
     except BaseException:
-        close("KILLED")
+        _end(runs, "KILLED")
         raise
-    close("FINISHED")
+    _end(runs, "FINISHED")
+
+
+def _end(runs: Sequence[MlflowRun], status: str) -> None:
+    for run in runs:
+        run.end(status)
 
 
 def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

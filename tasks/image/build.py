@@ -12,10 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from prefect import get_run_logger, task
-from prefect.artifacts import create_table_artifact
-
-from tasks.clients.mlflow_runs import MlflowRuns
 from tasks.errors import ImageBuildFailed
 from tasks.image.buildx import BuildxBuilder
 from tasks.image.codebuild import CodeBuildBuilder
@@ -32,24 +28,23 @@ from tasks.image.settings import (
     ImageSpec,
     InstalledEnvironments,
 )
-from tasks.records import ImageRef, TrackedRun
-from tasks.settings import TrackingSettings
+from tasks.records import ImageRef
+from tasks.run import RunContext
+from tasks.stage import stage
 
 Say = Callable[[str], object]
 
 
-@task
-def build_images(settings: ImageSettings, tracking: TrackingSettings, tracked: TrackedRun) -> dict[str, ImageRef]:
+@stage
+def build_images(context: RunContext, settings: ImageSettings) -> dict[str, ImageRef]:
     """Every image by its name, built and pushed where it has to be, in MLflow as images.json; raises ImageBuildFailed.
 
     Installed environments come as ``<name>-lock``, with the digest of their lock.
     """
-    logger = get_run_logger()
-    made = environments(settings, logger.info)
+    made = environments(settings, context.page.say)
     rows = [{"name": name, **ref.model_dump()} for name, ref in made.items()]
-    create_table_artifact(table=rows, key="images", description="What the run's processes run in")
-    mlflow = MlflowRuns(tracking.tracking_uri, tracking.experiment)
-    mlflow.log_text(tracked.parent_run_id, json.dumps(rows, indent=1), "images.json")
+    context.page.table("images", rows, "What the run's processes run in")
+    context.run.text(json.dumps(rows, indent=1), "images.json")
     return made
 
 

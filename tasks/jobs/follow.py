@@ -37,6 +37,7 @@ class Sinks(Protocol):
 class JobStory:
     """What a job has said so far. Hearing the same log again changes nothing."""
 
+    submission_id: str = ""
     evaluations: dict[int, EvalReport] = field(default_factory=dict)
     exports: dict[int, ExportRef] = field(default_factory=dict)
     checkpoint_steps: set[int] = field(default_factory=set)

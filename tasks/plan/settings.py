@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from rl.grpo.settings import TrainSettings
+from serving.settings import ServerSettings
+from tasks.cluster.settings import HyperPodSettings
+from tasks.image.settings import ImageSettings
 from tasks.settings import Settings
 
 
@@ -38,3 +42,14 @@ class PlanSettings(Settings):
     """From the end of training to the verdict, in seconds."""
     usd_per_gb_month_shared: float = Field(ge=0)
     """Price of the shared file system, in US dollars per GB and month."""
+
+
+class PlannedRun(Settings):
+    """The run that is planned, as far as a plan speaks of it."""
+
+    image: ImageSettings
+    hyperpod: HyperPodSettings
+    train: TrainSettings
+    server: ServerSettings
+    experiment: str
+    """In MLflow."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rl.settings import TrainSettings
+from rl.grpo.settings import TrainSettings
 from tasks.cluster.settings import HyperPodSettings
 from tasks.errors import StageError
 from tasks.plan.settings import BaseModelFacts, PlanSettings
@@ -84,8 +84,7 @@ def costs_usd(hours: float, hyperpod: HyperPodSettings, plan: PlanSettings) -> d
 def checks(train: TrainSettings, hyperpod: HyperPodSettings, plan: PlanSettings, skyrl: str) -> tuple[Check, ...]:
     """Everything that can be known now. ``skyrl`` is what SkyRL said against the settings; empty when it took them."""
     gpus = hyperpod.workers.count * hyperpod.workers.num_gpus
-    policy = train.num_policy_nodes * train.num_gpus_per_node
-    wanted = policy if train.engine.colocate else policy + train.engine.num_engines
+    wanted = train.num_gpus
     size = sizes(train, plan.model)
     gathered_gib = plan.model.num_params * BYTES_PER_WEIGHT / 2**30
     inside = train.shared_dir.startswith(hyperpod.shared_mount) and train.model_path.startswith(hyperpod.shared_mount)

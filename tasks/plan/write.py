@@ -9,52 +9,44 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from prefect import task
-from prefect.artifacts import create_markdown_artifact
-
-from rl.settings import TrainJob, TrainSettings
-from serving.settings import ServerSettings
+from rl.grpo.settings import TrainJob
 from tasks.cluster.manifests import Manifest, as_yaml, ray_cluster, ray_service, service_account
 from tasks.cluster.settings import HyperPodSettings
 from tasks.image.settings import UNPINNED, BuiltImages, ImageSettings
-from tasks.plan.settings import PlanSettings
+from tasks.plan.settings import PlannedRun, PlanSettings
 from tasks.plan.sizing import checks, costs_usd, durations_h, sizes
-from tasks.records import Check, MazesRef
-from tasks.settings import TrackingSettings
+from tasks.records import MazesRef
+from tasks.run import RunContext
+from tasks.stage import stage
 
 
-@task
-def write_plan(
-    plan: PlanSettings,
-    hyperpod: HyperPodSettings,
-    image: ImageSettings,
-    train: TrainSettings,
-    server: ServerSettings,
-    tracking: TrackingSettings,
-    run_name: str,
-    mazes: MazesRef,
-) -> dict[str, Any]:
+@stage
+def write_plan(context: RunContext, plan: PlanSettings, planned: PlannedRun, mazes: MazesRef) -> dict[str, Any]:
     """Write plan.json, plan.md, skyrl.yaml and the manifests; returns the plan, whatever its checks say."""
-    job = TrainJob(run_name=run_name, train=train, train_mazes_sha256=mazes.train_sha256)
+    run_name = context.run_name
+    job = TrainJob(run_name=run_name, train=planned.train, train_mazes_sha256=mazes.train_sha256)
     config, objections = skyrl_config(job, plan.python)
-    found = checks(train, hyperpod, plan, objections)
-    creates = {"image": image_lines(hyperpod, image), **stages(train, hyperpod, server, tracking, run_name)}
-    made = document(run_name, train, hyperpod, plan, mazes, found, creates)
+    made = {
+        "run_name": run_name,
+        "stages": [{"stage": name, "creates": things} for name, things in creates(planned, run_name).items()],
+        "eval_set": {"sha256": mazes.eval_sha256, "num_mazes": mazes.num_eval_mazes, "ceiling": mazes.ceiling},
+        **figures(planned, plan),
+        "checks": [check.model_dump() for check in checks(planned.train, planned.hyperpod, plan, objections)],
+    }
     folder = Path(plan.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plan.json").write_text(json.dumps(made, indent=1) + "\n")
     (folder / "plan.md").write_text(as_markdown(made))
     (folder / "skyrl.yaml").write_text(config)
-    for name, manifest in manifests(hyperpod, image, server, run_name).items():
+    for name, manifest in manifests(planned, run_name).items():
         (folder / f"{name}.yaml").write_text(as_yaml(manifest))
-    create_markdown_artifact(markdown=as_markdown(made), key=f"{run_name}-plan", description="What the run would do")
+    context.page.markdown("plan", as_markdown(made), "What the run would do")
     return made
 
 
-def manifests(
-    hyperpod: HyperPodSettings, image: ImageSettings, server: ServerSettings, run_name: str
-) -> dict[str, Manifest]:
+def manifests(planned: PlannedRun, run_name: str) -> dict[str, Manifest]:
     """File name -> Kubernetes document; images that the run builds have no digest yet."""
+    hyperpod, image = planned.hyperpod, planned.image
 
     def wanted(name: str, pinned: str) -> str:
         built = image.images.get(name) if isinstance(image, BuiltImages) else None
@@ -65,7 +57,7 @@ def manifests(
     return {
         "service-account": service_account(hyperpod),
         "ray-cluster": ray_cluster(hyperpod, run_name, wanted("train", hyperpod.train_image)),
-        "ray-service": ray_service(hyperpod, server, wanted("serve", hyperpod.serve_image)),
+        "ray-service": ray_service(hyperpod, planned.server, wanted("serve", hyperpod.serve_image)),
     }
 
 
@@ -98,24 +90,20 @@ def skyrl_config(job: TrainJob, python: str) -> tuple[str, str]:
     return "", (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
 
 
-def stages(
-    train: TrainSettings,
-    hyperpod: HyperPodSettings,
-    server: ServerSettings,
-    tracking: TrackingSettings,
-    run_name: str,
-) -> dict[str, list[str]]:
+def creates(planned: PlannedRun, run_name: str) -> dict[str, list[str]]:
     """Stage -> what it would create."""
+    hyperpod, train, server = planned.hyperpod, planned.train, planned.server
     head, workers = hyperpod.head, hyperpod.workers
     runs = f"{train.shared_dir}/runs/{run_name}"
     last = train.grpo.max_steps
     return {
+        "image": image_lines(hyperpod, planned.image),
         "cluster": [
             f"ServiceAccount {hyperpod.namespace}/{hyperpod.service_account}, by Pod Identity with {hyperpod.role_arn}",
             f"RayCluster {hyperpod.namespace}/{hyperpod.train_cluster}: {head.count} x {head.instance_type}, "
             f"{workers.count} x {workers.instance_type} ({workers.count * workers.num_gpus} GPUs)",
         ],
-        "track": [f"MLflow runs {run_name} and {run_name}-train in experiment {tracking.experiment}"],
+        "track": [f"MLflow runs {run_name} and {run_name}-train in experiment {planned.experiment}"],
         "train": [
             f"Ray job {run_name}-train-1: {last} GRPO steps of {train.grpo.mazes_per_step} mazes x "
             f"{train.grpo.rollouts_per_maze} rollouts",
@@ -131,23 +119,13 @@ def stages(
     }
 
 
-def document(
-    run_name: str,
-    train: TrainSettings,
-    hyperpod: HyperPodSettings,
-    plan: PlanSettings,
-    mazes: MazesRef,
-    found: tuple[Check, ...],
-    creates: Mapping[str, list[str]],
-) -> dict[str, Any]:
-    """The plan as JSON: stages with what they create, sizes, hours, costs, checks."""
+def figures(planned: PlannedRun, plan: PlanSettings) -> dict[str, Any]:
+    """Sizes, hours and costs."""
+    hyperpod, train = planned.hyperpod, planned.train
     size, hours = sizes(train, plan.model), durations_h(train, plan)
     total_h = sum(hours.values())
     costs = costs_usd(total_h, hyperpod, plan)
     return {
-        "run_name": run_name,
-        "stages": [{"stage": stage, "creates": things} for stage, things in creates.items()],
-        "eval_set": {"sha256": mazes.eval_sha256, "num_mazes": mazes.num_eval_mazes, "ceiling": mazes.ceiling},
         "sizes_gb": {
             "adapter": round(size.adapter_bytes / 1e9, 3),
             "checkpoint": round(size.checkpoint_bytes / 1e9, 1),
@@ -157,7 +135,6 @@ def document(
         "expected_h": {name: round(value, 2) for name, value in {**hours, "total": total_h}.items()},
         "expected_gpu_h": round(total_h * hyperpod.workers.count * hyperpod.workers.num_gpus, 1),
         "expected_usd": {name: round(value, 2) for name, value in {**costs, "total": sum(costs.values())}.items()},
-        "checks": [check.model_dump() for check in found],
     }
 
 

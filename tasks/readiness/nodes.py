@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pydantic import BaseModel
 
 from rl.readiness.settings import CHECKS, NodeReadiness, ReadyJob
-from rl.settings import TrainSettings
 from serving.store_check import CHECK as STORE_CHECK
 from serving.store_check import StoreCheck
 from tasks.errors import StageError, TrainingStalled
 from tasks.jobs.api import JobsClient
 from tasks.jobs.follow import JobStory, Sinks, follow_job
 from tasks.jobs.submit import submit_anew
+from tasks.readiness.settings import RunNeeds
 from tasks.records import Check
 from tasks.settings import JobSettings
 
@@ -54,21 +54,20 @@ def command(job: JobSettings, order: ReadyJob, store: StoreCheck) -> str:
     return f"cd {shlex.quote(job.project_dir)} && {{ {'; '.join(runs)}; }}"
 
 
-def ready_job(checks: NodeReadiness, train: TrainSettings, tracking_uri: str, run_name: str) -> ReadyJob:
+def ready_job(checks: NodeReadiness, needs: RunNeeds, run_name: str) -> ReadyJob:
     """What the training job will want, as far as nodes can be asked for it."""
-    policy = train.num_policy_nodes * train.num_gpus_per_node
     return ReadyJob(
         run_name=run_name,
         checks=checks,
-        device=train.engine.device,
-        num_gpus=policy if train.engine.colocate else policy + train.engine.num_engines,
-        num_policy_nodes=train.num_policy_nodes,
-        num_gpus_per_node=train.num_gpus_per_node,
-        env=train.engine.env,
-        shared_dir=train.shared_dir,
-        min_free_disk_gb=train.min_free_disk_gb,
-        model_path=train.model_path,
-        tracking_uri=tracking_uri,
+        device=needs.device,
+        num_gpus=needs.num_gpus,
+        num_policy_nodes=needs.num_policy_nodes,
+        num_gpus_per_node=needs.num_gpus_per_node,
+        env=needs.env,
+        shared_dir=needs.shared_dir,
+        min_free_disk_gb=needs.min_free_disk_gb,
+        model_path=needs.model_path,
+        tracking_uri=needs.tracking_uri,
     )
 
 

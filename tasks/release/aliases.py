@@ -14,10 +14,9 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 from serving.app import champion_uri
-from serving.settings import ServerSettings
 from tasks.errors import NoSuchAdapter
 from tasks.records import ChampionChange, PublishedAdapter
-from tasks.settings import TrackingSettings
+from tasks.release.settings import ChampionSettings
 
 CHAMPION, PREVIOUS = "champion", "previous"
 
@@ -101,9 +100,10 @@ class ChampionRegistry:
         return sorted(v.tags.get("adapter", v.version) for v in self._versions())
 
 
-def registry_of(tracking: TrackingSettings, server: ServerSettings) -> ChampionRegistry:
+def registry_of(settings: ChampionSettings) -> ChampionRegistry:
     """The registered model of this base."""
-    return ChampionRegistry(tracking.tracking_uri, f"{server.base_model_id}-adapters", champion_uri(server))
+    server = settings.server
+    return ChampionRegistry(settings.tracking.tracking_uri, f"{server.base_model_id}-adapters", champion_uri(server))
 
 
 def _adapter_name(version: ModelVersion | None) -> str | None:

@@ -3,73 +3,74 @@
 from __future__ import annotations
 
 import boto3
-from prefect import get_run_logger, task
 
-from rl.maze.score import EvalReport
+from serving.app import adapter_model_id
 from serving.publish import AdapterStore
-from serving.settings import ServerSettings
 from tasks.errors import NotProven
-from tasks.records import Certificate, ChampionChange, PublishedAdapter, Verdict
+from tasks.records import (
+    Certificate,
+    ChampionChange,
+    Evaluations,
+    PublishedAdapter,
+    ServedEndpoint,
+    ServedModel,
+    Verdict,
+)
 from tasks.release.aliases import registry_of
 from tasks.release.gate import judge
-from tasks.release.settings import GateSettings
-from tasks.settings import TrackingSettings
+from tasks.release.settings import ChampionSettings, GateSettings
+from tasks.run import RunContext
+from tasks.stage import stage
 
 
-def current_champion(tracking: TrackingSettings, server: ServerSettings, other_than: str) -> str | None:
-    """Name of the adapter that is champion, unless it is ``other_than`` itself."""
-    champion = registry_of(tracking, server).champion()
-    return None if champion == other_than else champion
+def champion_to_beat(
+    settings: ChampionSettings, endpoint: ServedEndpoint, adapter: PublishedAdapter
+) -> ServedModel | None:
+    """The champion at this endpoint; None where there is none, or where it is this very adapter."""
+    champion = registry_of(settings).champion()
+    if champion is None or champion == adapter.name:
+        return None
+    return ServedModel(url=endpoint.url, model_id=adapter_model_id(settings.server, champion))
 
 
-@task
-def judge_adapter(
-    gate: GateSettings,
-    candidate: EvalReport,
-    base: EvalReport,
-    champion: EvalReport | None,
-) -> Verdict:
+@stage
+def judge_adapter(context: RunContext, settings: GateSettings, played: Evaluations) -> Verdict:
     """The gate's verdict, in the log."""
-    verdict = judge(gate, candidate, base, champion)
-    get_run_logger().info("gate: %s - %s", verdict.decision, verdict.reason)
+    verdict = judge(settings, played.candidate, played.base, played.champion)
+    context.page.say(f"gate: {verdict.decision} - {verdict.reason}")
     return verdict
 
 
-@task
+@stage
 def promote_adapter(
-    tracking: TrackingSettings,
-    server: ServerSettings,
-    adapter: PublishedAdapter,
-    certificate: Certificate,
-    verdict: Verdict,
-    mlflow_run_id: str,
+    context: RunContext, settings: ChampionSettings, certificate: Certificate, verdict: Verdict
 ) -> ChampionChange | None:
     """Register the adapter; move the champion's name when the proof holds and the gate says so."""
-    registry = registry_of(tracking, server)
-    registry.register(adapter, mlflow_run_id, verdict.candidate_solved)
+    registry = registry_of(settings)
+    registry.register(certificate.adapter, context.training.run_id, verdict.candidate_solved)
     if not certificate.holds or verdict.decision != "promote":
         return None
-    return registry.promote(adapter.name)
+    return registry.promote(certificate.adapter.name)
 
 
-@task
-def move_champion(tracking: TrackingSettings, server: ServerSettings, adapter_name: str) -> ChampionChange:
+@stage
+def move_champion(context: RunContext, settings: ChampionSettings, adapter_name: str) -> ChampionChange:
     """Promote by hand; raises NoSuchAdapter, or NotProven when its certificate is missing or does not hold."""
-    registry = registry_of(tracking, server)
+    registry = registry_of(settings)
     registry.require(adapter_name)
-    certificate = AdapterStore(boto3.client("s3"), server.adapters_uri, adapter_name).certificate()
+    certificate = AdapterStore(boto3.client("s3"), settings.server.adapters_uri, adapter_name).certificate()
     found = None if certificate is None else Certificate.model_validate_json(certificate)
     if found is None or not found.holds:
         why = "has no certificate" if found is None else "; ".join(found.failures)
         raise NotProven(f"{adapter_name}: {why}; only proven adapters become champion")
     change = registry.promote(adapter_name)
-    get_run_logger().info("champion is %s, before it was %s", change.champion, change.previous)
+    context.page.say(f"champion is {change.champion}, before it was {change.previous}")
     return change
 
 
-@task
-def roll_champion_back(tracking: TrackingSettings, server: ServerSettings) -> ChampionChange:
+@stage
+def roll_champion_back(context: RunContext, settings: ChampionSettings) -> ChampionChange:
     """Go back to the champion before this one."""
-    change = registry_of(tracking, server).roll_back()
-    get_run_logger().info("champion is %s again, rolled back from %s", change.champion, change.previous)
+    change = registry_of(settings).roll_back()
+    context.page.say(f"champion is {change.champion} again, rolled back from {change.previous}")
     return change

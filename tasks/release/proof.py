@@ -3,99 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import boto3
-from prefect import get_run_logger, task
 
 from rl.events import Probed
-from rl.maze.score import EvalReport
-from rl.proof.questions import ProbeJob, probe_conversations
-from rl.settings import MazeSettings, TrainSettings
+from rl.proof.questions import probe_conversations
+from rl.proof.settings import ProbeJob, Questions
 from serving.publish import AdapterStore
-from tasks.clients.mlflow_runs import MlflowRuns
 from tasks.errors import NotProven
-from tasks.evidence.sinks import PrefectSinks
-from tasks.jobs.ray_jobs import RayJobs
-from tasks.jobs.submit import entrypoint, followed_to_its_end, submit_once
-from tasks.records import BestStep, Certificate, ClusterRef, PublishedAdapter, ServedEndpoint, TrackedRun
+from tasks.jobs.run_job import run_job
+from tasks.records import BestStep, Certificate, ClusterRef, ServingSide, TrainingSide
 from tasks.release.gate import compare
 from tasks.release.openai_chat import ChatEndpoint, Reply
-from tasks.release.settings import PlaySettings, ProofSettings
-from tasks.settings import JobSettings, TrackingSettings
+from tasks.release.settings import ProofSettings
+from tasks.run import RunContext
+from tasks.stage import stage
 
 
-@task
-def probe_training_side(
-    settings: ProofSettings,
-    play: PlaySettings,
-    job: JobSettings,
-    train: TrainSettings,
-    tracking: TrackingSettings,
-    run_name: str,
-    best: BestStep,
-    cluster: ClusterRef,
-    tracked: TrackedRun,
-) -> tuple[Probed, ...]:
+@stage
+def probe_training_side(context: RunContext, questions: Questions, best: BestStep, cluster: ClusterRef) -> TrainingSide:
     """The probes' answers by transformers and peft, as a job on the cluster that trained."""
     order = ProbeJob(
-        base_dir=train.model_path,
-        adapter_dir=best.export.path,
-        maze=train.data.maze,
-        num_probes=settings.num_probes,
-        max_reply_tokens=play.max_reply_tokens,
-        dtype=train.engine.dtype,
+        base_dir=best.run.model_path, adapter_dir=best.export.path, dtype=best.run.dtype, questions=questions
     )
-    jobs = RayJobs(cluster.jobs_address)
-    name = f"{run_name}-probe-{best.export.step}"
-    submission_id = submit_once(jobs, name, entrypoint(job, "rl.proof.job", order.model_dump_json()))
-    mlflow = MlflowRuns(tracking.tracking_uri, tracking.experiment)
-    sinks = PrefectSinks(get_run_logger(), mlflow, tracked.child_run_id, run_name)
-    probes = followed_to_its_end(jobs, submission_id, sinks, job).probes
-    return tuple(probes[number] for number in sorted(probes))
+    probes = run_job(context, cluster, f"probe-{best.export.step}", "rl.proof.job", order).probes
+    answers = tuple(probes[number] for number in sorted(probes))
+    return TrainingSide(evaluation=best.best, questions=questions, answers=answers)
 
 
-@task
+@stage
 def prove_adapter(
-    settings: ProofSettings,
-    play: PlaySettings,
-    maze: MazeSettings,
-    tracking: TrackingSettings,
-    adapter: PublishedAdapter,
-    endpoint: ServedEndpoint,
-    trained: Sequence[Probed],
-    training_eval: EvalReport,
-    endpoint_eval: EvalReport,
-    tracked: TrackedRun,
+    context: RunContext, settings: ProofSettings, trained: TrainingSide, serving: ServingSide
 ) -> Certificate:
     """Ask the endpoint what the training side was asked, weigh everything, keep the certificate in MLflow and S3."""
+    adapter, endpoint = serving.adapter, serving.endpoint
     chat = ChatEndpoint(endpoint.url)
-    served, base = (
-        ask_probes(chat, model, maze, settings.num_probes, play.max_reply_tokens)
-        for model in (adapter.model_id, endpoint.base_model_id)
-    )
+    served, base = (ask_probes(chat, model, trained.questions) for model in (adapter.model_id, endpoint.base_model_id))
     listed = adapter.model_id in chat.model_ids()
-    found = weigh(settings, adapter, listed, trained, served, base, training_eval, endpoint_eval)
+    found = weigh(settings, trained, serving, Heard(served, base, listed))
     document = found.model_dump_json(indent=1)
-    MlflowRuns(tracking.tracking_uri, tracking.experiment).log_text(
-        tracked.parent_run_id, document, f"certificates/{adapter.name}.json"
-    )
+    context.run.text(document, f"certificates/{adapter.name}.json")
     AdapterStore(boto3.client("s3"), adapter.uri.rpartition("/")[0], adapter.name).put_certificate(document)
-    logger = get_run_logger()
     for failure in found.failures:
-        logger.error("proof: %s", failure)
+        context.page.warn(f"proof: {failure}")
     if found.holds:
-        logger.info("proof: %s is the trained adapter (%s)", adapter.model_id, adapter.sha256[:12])
+        context.page.say(f"proof: {adapter.model_id} is the trained adapter ({adapter.sha256[:12]})")
     return found
 
 
-def ask_probes(
-    chat: ChatEndpoint, model: str, maze: MazeSettings, num_probes: int, max_reply_tokens: int
-) -> list[Reply]:
+def ask_probes(chat: ChatEndpoint, model: str, questions: Questions) -> list[Reply]:
     """The endpoint's greedy answers to the probes, with their log-probabilities."""
     return [
-        chat.chat(model, messages, max_reply_tokens, logprobs=True)
-        for messages in probe_conversations(maze, num_probes)
+        chat.chat(model, messages, questions.max_reply_tokens, logprobs=True)
+        for messages in probe_conversations(questions)
     ]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the endpoint said, asked for the adapter and for its base."""
+
+    served: Sequence[Reply]
+    base: Sequence[Reply]
+    listed: bool
+    """Whether its model list has the adapter."""
 
 
 def require_proof(certificate: Certificate) -> None:
@@ -106,32 +78,24 @@ def require_proof(certificate: Certificate) -> None:
         )
 
 
-def weigh(
-    settings: ProofSettings,
-    adapter: PublishedAdapter,
-    listed: bool,
-    trained: Sequence[Probed],
-    served: Sequence[Reply],
-    base: Sequence[Reply],
-    training_eval: EvalReport,
-    endpoint_eval: EvalReport,
-) -> Certificate:
+def weigh(settings: ProofSettings, trained: TrainingSide, serving: ServingSide, heard: Heard) -> Certificate:
     """Pure: every condition of the proof, and what fails."""
-    differences = [_logprob_difference(t, s.text, s.token_logprobs) for t, s in zip(trained, served, strict=True)]
-    agreement = compare(endpoint_eval, training_eval)
+    pairs = zip(trained.answers, heard.served, strict=True)
+    differences = [_logprob_difference(t, s.text, s.token_logprobs) for t, s in pairs]
+    agreement = compare(serving.evaluation, trained.evaluation)
     found = Certificate(
-        adapter=adapter,
-        listed=listed,
-        num_probes=len(trained),
-        num_different_from_base=sum(_differs(s, b, settings) for s, b in zip(served, base, strict=True)),
+        adapter=serving.adapter,
+        listed=heard.listed,
+        num_probes=len(trained.answers),
+        num_different_from_base=sum(_differs(s, b, settings) for s, b in zip(heard.served, heard.base, strict=True)),
         num_equal_replies=sum(difference is not None for difference in differences),
         max_logprob_difference=max((d for d in differences if d is not None), default=None),
-        training_solved=training_eval.num_solved,
-        endpoint_solved=endpoint_eval.num_solved,
+        training_solved=trained.evaluation.num_solved,
+        endpoint_solved=serving.evaluation.num_solved,
         agreement_p_value=agreement.p_value,
         failures=(),
     )
-    answered_by = {reply.model for reply in served}
+    answered_by = {reply.model for reply in heard.served}
     return found.model_copy(update={"failures": tuple(_failures(settings, found, answered_by))})
 
 

@@ -3,44 +3,29 @@
 from __future__ import annotations
 
 import boto3
-from prefect import get_run_logger, task
 
 from serving.app import adapter_model_id
 from serving.publish import AdapterStore, PublishJob
 from serving.settings import ServerSettings
-from tasks.clients.mlflow_runs import MlflowRuns
 from tasks.errors import NothingToExport
-from tasks.evidence.sinks import PrefectSinks
-from tasks.jobs.ray_jobs import RayJobs
-from tasks.jobs.submit import entrypoint, followed_to_its_end, submit_once
-from tasks.records import BestStep, ClusterRef, PublishedAdapter, TrackedRun
-from tasks.settings import JobSettings, TrackingSettings
+from tasks.jobs.run_job import run_job
+from tasks.records import BestStep, ClusterRef, PublishedAdapter
+from tasks.run import RunContext
+from tasks.stage import stage
 
 
-@task
+@stage
 def publish_adapter(
-    server: ServerSettings,
-    job: JobSettings,
-    tracking: TrackingSettings,
-    run_name: str,
-    base_dir: str,
-    best: BestStep,
-    cluster: ClusterRef,
-    tracked: TrackedRun,
+    context: RunContext, server: ServerSettings, best: BestStep, cluster: ClusterRef
 ) -> PublishedAdapter:
     """Check and upload as a Ray job named after run and step; a second call finds the first one's adapter."""
-    order = publish_job(server, run_name, base_dir, best, tracked)
-    jobs = RayJobs(cluster.jobs_address)
-    mlflow = MlflowRuns(tracking.tracking_uri, tracking.experiment)
-    name = f"{run_name}-publish-{best.export.step}"
-    submission_id = submit_once(jobs, name, entrypoint(job, "serving.publish", order.model_dump_json()))
-    sinks = PrefectSinks(get_run_logger(), mlflow, tracked.child_run_id, run_name)
-    followed_to_its_end(jobs, submission_id, sinks, job)
+    order = publish_job(server, best, context.training.run_id)
+    job = run_job(context, cluster, f"publish-{order.step}", "serving.publish", order)
     store = AdapterStore(boto3.client("s3"), server.adapters_uri, order.adapter_name)
     manifest = store.manifest()
     if manifest is None:
-        raise NothingToExport(f"{store.uri} has no manifest although {submission_id} succeeded; was it deleted?")
-    mlflow.log_text(tracked.parent_run_id, manifest.model_dump_json(indent=1), "adapter_manifest.json")
+        raise NothingToExport(f"{store.uri} has no manifest although {job.submission_id} succeeded; was it deleted?")
+    context.run.text(manifest.model_dump_json(indent=1), "adapter_manifest.json")
     return PublishedAdapter(
         name=order.adapter_name,
         uri=store.uri,
@@ -50,21 +35,20 @@ def publish_adapter(
     )
 
 
-def publish_job(
-    server: ServerSettings, run_name: str, base_dir: str, best: BestStep, tracked: TrackedRun
-) -> PublishJob:
+def publish_job(server: ServerSettings, best: BestStep, mlflow_run_id: str) -> PublishJob:
     """The adapter's immutable name says run and step."""
+    run_name, step = best.run.run_name, best.export.step
     return PublishJob(
         adapter_dir=best.export.path,
-        base_dir=base_dir,
+        base_dir=best.run.model_path,
         adapters_uri=server.adapters_uri,
-        adapter_name=f"{run_name}-step-{best.export.step}",
+        adapter_name=f"{run_name}-step-{step}",
         max_lora_rank=server.max_lora_rank,
         serves_tower_lora=False,
         run_name=run_name,
-        step=best.export.step,
+        step=step,
         num_solved=best.best.num_solved,
         num_mazes=best.best.num_mazes,
         eval_set_sha256=best.best.eval_set_sha256,
-        mlflow_run_id=tracked.child_run_id,
+        mlflow_run_id=mlflow_run_id,
     )

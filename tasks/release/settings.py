@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from rl.settings import DataSettings
 from serving.settings import ServerSettings
-from tasks.settings import Settings
+from tasks.settings import Settings, TrackingSettings
 
 
 class ServeSettings(Settings):
@@ -27,6 +28,20 @@ class PlaySettings(Settings):
     """Tokens of one reply; as in training."""
     num_concurrent: int = Field(default=16, ge=1)
     """Mazes played at a time."""
+
+
+class EvaluationSettings(Settings):
+    """Which mazes are played, and how."""
+
+    data: DataSettings
+    play: PlaySettings
+
+
+class ChampionSettings(Settings):
+    """Whose champion it is, and who records that."""
+
+    server: ServerSettings
+    tracking: TrackingSettings
 
 
 class ProofSettings(Settings):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from prefect import task
-
 from tasks.errors import NothingToExport
 from tasks.records import BestStep, TrainedRun
+from tasks.run import RunContext
+from tasks.stage import stage
 
 
-@task
-def pick_best(run: TrainedRun) -> BestStep:
+@stage
+def pick_best(context: RunContext, run: TrainedRun) -> BestStep:
     """The best exported step; raises NothingToExport."""
     return choose_best(run)
 
@@ -26,4 +26,4 @@ def choose_best(run: TrainedRun) -> BestStep:
             "export_interval with a common multiple"
         )
     best = max(both, key=lambda step: (evaluations[step].num_solved, -step))
-    return BestStep(base=evaluations[0], best=evaluations[best], export=exports[best])
+    return BestStep(run=run, base=evaluations[0], best=evaluations[best], export=exports[best])

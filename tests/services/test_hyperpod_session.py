@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp.connector
@@ -12,12 +13,14 @@ import pytest
 import trustme
 import yaml
 
-from tasks.cleanup.in_ray import Jobs, LogSinks
+from tasks.cleanup.in_ray import Jobs
 from tasks.errors import ClusterUnreachable, SubmissionRefused
 from tasks.jobs.follow import follow_job
+from tasks.jobs.news import JobNews
 from tasks.jobs.ray_jobs import OPENING_PAUSES_S, RayJobs, cluster_resources
 from tasks.jobs.submit import submit_once
 from tasks.local.services import NUM_LOGICAL_GPUS
+from tests.recording import RecordingPage, recording
 from tests.services.hyperpod_endpoint import HyperPodEndpoint, serving
 from tests.services.loopback import wait_until
 
@@ -80,9 +83,10 @@ def test_a_job_outlives_its_session_and_no_line_of_it_is_lost(endpoint: HyperPod
     jobs = RayJobs(ADDRESS)
     submission_id = submit_once(jobs, "session-train", python(COUNTING))
     endpoint.breaks_after = "line 7 be"
-    heard: list[str] = []
-    follow_job(jobs, submission_id, LogSinks(heard.append), stall_timeout_s=60, reconnect_s=0.1)
-    assert [line for line in heard if line.startswith("line")] == [
+    page = RecordingPage([])
+    sinks = JobNews(replace(recording()[0], page=page))
+    follow_job(jobs, submission_id, sinks, stall_timeout_s=60, reconnect_s=0.1)
+    assert [line for line in page.said if line.startswith("line")] == [
         f"line {number} begins and ends" for number in range(20)
     ]
     assert endpoint.breaks_after == ""

@@ -25,10 +25,12 @@ from rl.readiness.settings import CHECKS, CheckKey, NodeReadiness, ReadyJob
 from serving.store_check import CHECK as STORE
 from serving.store_check import REMEDY as STORE_REMEDY
 from serving.store_check import StoreCheck
+from tasks.jobs.news import JobNews
 from tasks.jobs.ray_jobs import RayJobs, cluster_resources
 from tasks.readiness.nodes import check_nodes
 from tasks.records import Check
 from tasks.settings import JobSettings
+from tests.recording import recording
 from tests.services.loopback import NUM_GPUS_EACH, Loopback, can_mount, free_port, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,16 +65,6 @@ def mlflow() -> Iterator[str]:
     server.shutdown()
 
 
-class Quiet:
-    def line(self, text: str) -> None: ...
-
-    def metrics(self, step: int, values: Mapping[str, float]) -> None: ...
-
-    def progress(self, done: int, total: int, text: str) -> None: ...
-
-    def evaluation(self, report: Any) -> None: ...
-
-
 def look(cluster: Loopback, mlflow: str, bucket: str = "models", **changes: Any) -> dict[str, Check]:
     """One job, by the orchestrator's own way; its checks by name."""
     shared = cluster.folder / "shared"
@@ -92,7 +84,7 @@ def look(cluster: Loopback, mlflow: str, bucket: str = "models", **changes: Any)
     job = JobSettings(project_dir=str(ROOT), python=PYTHON, reconnect_s=0.5)
     store = StoreCheck(adapters_uri=f"s3://{bucket}/adapters/tiny", name="test-job", timeout_s=20)
     started = time.monotonic()
-    found = check_nodes(lambda: RayJobs(cluster.jobs_address), job, order, store, Quiet())
+    found = check_nodes(lambda: RayJobs(cluster.jobs_address), job, order, store, JobNews(recording()[0]))
     print(f"{time.monotonic() - started:.1f} s")
     for check in found:
         print("ok  " if check.holds else "FAIL", check.name, "|", check.found)

@@ -23,7 +23,8 @@ from flows.deployments import load_deployment
 from flows.settings import RetrainSettings
 from rl.events import Probed, parse_line
 from rl.maze.score import EvalReport
-from rl.proof.questions import ProbeJob, probe_conversations
+from rl.proof.questions import probe_conversations
+from rl.proof.settings import ProbeJob, Questions
 from rl.settings import MazeSettings
 from serving.adapter import CONFIG, WEIGHTS
 from serving.app import adapter_model_id, champion_uri, serve_document
@@ -31,14 +32,14 @@ from serving.publish import PublishJob, publish
 from serving.settings import ServerSettings
 from tasks.clients.serve_rest import ServeRest
 from tasks.errors import ModelNotServed, NoSuchAdapter, RolloutFailed
-from tasks.records import Certificate, PublishedAdapter
+from tasks.records import Certificate, PublishedAdapter, ServedEndpoint, ServingSide, TrainingSide
 from tasks.release.aliases import ChampionRegistry
 from tasks.release.openai_chat import ChatEndpoint, Reply
-from tasks.release.proof import ask_probes, weigh
+from tasks.release.proof import Heard, ask_probes, weigh
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / "rl" / "models" / "tiny-qwen3-vl"
-QUESTION = next(probe_conversations(MazeSettings(), 1))
+QUESTION = next(probe_conversations(Questions(maze=MazeSettings(), num_probes=1, max_reply_tokens=4)))
 SEEDS = {"run-a-step-1": 1, "run-a-step-2": 2, "run-a-step-3": 3}
 """The adapters that tests publish."""
 MAKE_ADAPTERS = """
@@ -110,10 +111,8 @@ class World:
         order = ProbeJob(
             base_dir=str(BASE),
             adapter_dir=str(folder),
-            maze=self.settings.train.data.maze,
-            num_probes=self.settings.proof.num_probes,
-            max_reply_tokens=self.settings.play.max_reply_tokens,
             dtype="float32",
+            questions=self.settings.questions,
         )
         printed = in_training(["-m", "rl.proof.job", order.model_dump_json()])
         return [event for line in printed.splitlines() if isinstance(event := parse_line(line), Probed)]
@@ -121,12 +120,15 @@ class World:
     def proof(self, adapter: PublishedAdapter, trained: list[Probed]) -> Certificate:
         """The certificate for what the endpoint answers now; both evaluations stand aside, they agree."""
         served, base = (
-            ask_probes(self.chat, model, self.settings.train.data.maze, len(trained), 8)
+            ask_probes(self.chat, model, self.settings.questions)
             for model in (adapter.model_id, self.server.base_model_id)
         )
         same = EvalReport(step=1, eval_set_sha256="e" * 64, model_id="m", outcomes=())
         listed = adapter.model_id in self.chat.model_ids()
-        return weigh(self.settings.proof, adapter, listed, trained, served, base, same, same)
+        training_side = TrainingSide(evaluation=same, questions=self.settings.questions, answers=tuple(trained))
+        endpoint = ServedEndpoint(url=self.settings.serve.url, base_model_id=self.server.base_model_id, deployed=True)
+        serving_side = ServingSide(adapter=adapter, endpoint=endpoint, evaluation=same)
+        return weigh(self.settings.proof, training_side, serving_side, Heard(served, base, listed))
 
     def ask(self, model: str) -> Reply:
         return ChatEndpoint(self.settings.serve.url).chat(model, QUESTION, max_tokens=4, logprobs=True)

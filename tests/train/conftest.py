@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from rl.grpo.cpu import bridge as cpu_bridge
+from rl.grpo.settings import TrainJob, TrainSettings
 from rl.maze.run_mazes import prepare_mazes
-from rl.settings import DataSettings, TrainJob, TrainSettings
+from rl.settings import DataSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFEST = ROOT / "rl" / "eval_sets" / "maze_2d_7x9.json"

@@ -18,14 +18,16 @@ from rl.base_model.build import build_model, build_processor
 from rl.base_model.decision import NUM_ACTIONS, DecisionHead
 from rl.base_model.perception import cell_labels
 from rl.base_model.play import play_greedily
+from rl.base_model.settings import BaseModelSettings
 from rl.base_model.sft import SftTrainer, learning_rate
 from rl.base_model.walks import EpisodeEncoder, Walker, oracle_walk, training_mazes, walk, walk_batches
 from rl.events import EventLog
+from rl.grpo.settings import LoraSettings
 from rl.maze.eval_set import load_eval_set
 from rl.maze.grid import Direction, generate_maze, shortest_path
 from rl.maze.pictures import render
 from rl.maze.prompts import Move, Stop, action_text
-from rl.settings import BaseModelSettings, LoraSettings, MazeSettings
+from rl.settings import MazeSettings
 from tests.train.conftest import BASE_MODEL, MANIFEST
 from tests.train.float_bounds import FAULT, gamma
 

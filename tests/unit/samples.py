@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from serving.settings import ServerSettings
-from tasks.records import Certificate, PublishedAdapter
+from tasks.records import Certificate, MazesRef, PublishedAdapter
 
 SERVER = ServerSettings(
     base_model_id="tiny",
@@ -14,6 +14,17 @@ SERVER = ServerSettings(
     max_model_len=2048,
     max_images=15,
     max_lora_rank=32,
+)
+
+MAZES = MazesRef(
+    height=7,
+    width=9,
+    eval_sha256="e",
+    num_eval_mazes=64,
+    ceiling=64,
+    train_sha256="t",
+    num_train_mazes=8,
+    train_ceiling=8,
 )
 
 

@@ -17,12 +17,13 @@ from serving.retire import adapter_sizes, retire
 from tasks.cleanup.clean_up import usd_per_h
 from tasks.cleanup.in_aws import Adapters, Images
 from tasks.cleanup.in_ray import Checkpoints, Jobs
-from tasks.cleanup.parts import clean
+from tasks.cleanup.parts import Leftover, clean
 from tasks.errors import ClusterUnreachable
 from tasks.image.ecr import PushedImage
 from tasks.jobs.api import JobState
-from tasks.records import Leftover
+from tasks.jobs.news import JobNews
 from tasks.settings import JobSettings
+from tests.recording import recording
 
 URI = "s3://models/adapters/tiny"
 
@@ -125,7 +126,7 @@ def test_checkpoints_that_nobody_can_look_at_are_not_said_to_be_gone() -> None:
         raise ClusterUnreachable("no Ray Jobs API")
 
     job = JobSettings(project_dir="/opt/maze", python="python")
-    part = Checkpoints(connect, job, "/shared", lambda text: None)
+    part = Checkpoints(connect, job, "/shared", JobNews(recording()[0]))
     (left,) = clean([part], ["checkpoints"], "r", dry_run=False, say=lambda text: None)
     assert (left.name, left.found) == ("/shared/runs/r", "not looked at")
     assert "bring it up (cluster-up)" in left.keep

@@ -25,9 +25,10 @@ from rl.settings import DataSettings, MazeSettings
 from serving.app import serve_document
 from tasks.clients.serve_rest import ServeRest
 from tasks.errors import EndpointFailed, ModelNotServed, RolloutFailed, WrongModelAnswered
+from tasks.records import ServedModel
+from tasks.release.evaluate import play_eval_set, play_maze
 from tasks.release.openai_chat import ChatEndpoint
-from tasks.release.play import play_eval_set, play_maze
-from tasks.release.settings import PlaySettings
+from tasks.release.settings import EvaluationSettings, PlaySettings
 from tests.unit.samples import SERVER
 
 Answer = tuple[int, Any]
@@ -92,7 +93,8 @@ def chat_answer(body: Any, model: str | None = None) -> Answer:
 def test_an_agent_that_sees_the_way_solves_every_maze_that_can_be_solved_in_time() -> None:
     eval_set = build_eval_set("maze_2d", MAZE.height, MAZE.width, 12)
     with http(lambda method, path, body: chat_answer(body)) as url:
-        report = play_eval_set(url, "tiny:a", 4, eval_set, DATA, max_reply_tokens=8, num_concurrent=4)
+        settings = EvaluationSettings(data=DATA, play=PlaySettings(max_reply_tokens=8, num_concurrent=4))
+        report = play_eval_set(settings, ServedModel(url=url, model_id="tiny:a", step=4), eval_set)
     in_time = [maze.turns_needed <= DATA.max_turns for maze in eval_set.mazes]
     assert [outcome.solved for outcome in report.outcomes] == in_time
     assert (report.step, report.model_id) == (4, "tiny:a")

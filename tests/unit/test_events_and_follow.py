@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from flows.deployments import load_deployment
 from rl.events import PREFIX, Evaluated, EventLog, Fault, Metrics, Progress, Resumed, Saved, parse_line
+from rl.grpo.settings import TrainJob
 from rl.maze.score import EvalReport, Outcome
 from tasks.errors import LogBrokeOff, TrainingJobFailed, TrainingStalled
 from tasks.jobs.api import JobState
@@ -16,6 +18,7 @@ from tasks.jobs.follow import MAX_REREADS, JobStory, follow_job
 from tasks.jobs.submit import followed_to_its_end, submit_once
 from tasks.settings import JobSettings
 from tasks.training.train import trained_run
+from tests.unit.samples import MAZES
 
 
 def report(step: int, num_solved: int, num_mazes: int = 4) -> EvalReport:
@@ -205,9 +208,12 @@ def test_a_job_is_submitted_once_and_found_again_by_name(known: dict[str, str], 
     assert jobs.events == ([f"submit {wanted}"] if submits else [])
 
 
-def test_the_record_lists_steps_in_order_and_once() -> None:
+def test_the_record_lists_steps_in_order_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
+    settings = load_deployment("retrain/hyperpod", {})[1]["settings"]
     story = JobStory()
     for line in lines(Evaluated(report=report(4, 2)), Evaluated(report=report(0, 1)), Evaluated(report=report(4, 2))):
         story.hear(line, RecordingSinks())
-    run = trained_run("r", "r-train-1", story)
+    order = TrainJob(run_name="r", train=settings.train, train_mazes_sha256="t")
+    run = trained_run(order, MAZES, story)
     assert [entry.step for entry in run.evaluations] == [0, 4]

@@ -12,7 +12,7 @@ import pytest
 
 from flows.deployments import load_deployment
 from serving.settings import ServerSettings
-from tasks.checks import Probe, run_probes
+from tasks.checks import ToCheck, run_checks
 from tasks.cleanup.in_aws import Identity, Machines, RayResources
 from tasks.cleanup.parts import LeftPart, clean
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
@@ -49,7 +49,7 @@ class Account:
 
     def hosting(self, **changes: Any) -> HyperPod:
         settings = self.settings.model_copy(update=changes)
-        return HyperPod(settings, self.kube, self.identity, self.machines, 5.0, self.slept.append)
+        return HyperPod(settings, self.kube, self.identity, self.machines, self.slept.append)
 
     def parts(self) -> list[LeftPart]:
         return [
@@ -157,21 +157,21 @@ def test_machines_are_looked_at_before_a_cluster_is_made(
     assert account.kubernetes.changes == []
 
 
-def outcome(probes: list[Probe]) -> dict[str, str]:
-    return {check.name: "" if check.holds else check.found for check in run_probes(probes, 5.0)}
+def outcome(probes: list[ToCheck]) -> dict[str, str]:
+    return {check.name: "" if check.holds else check.found for check in run_checks(probes, 5.0)}
 
 
 def test_cluster_and_pods_are_looked_at_before_a_job_is_submitted(account: Account) -> None:
     ready, identified = "the RayCluster is ready", "its pods have their AWS identity"
-    found = outcome(account.hosting().probes(serve=None))  # type: ignore[arg-type] - not asked on HyperPod
+    found = outcome(account.hosting().checks(serve_dashboard=""))
     assert found == {
         ready: "Unready: it does not exist",
         identified: "Unready: maze/maze-ray is associated with no role",
     }
     account.hosting().training_up("r", IMAGES, account.said.append)
-    assert outcome(account.hosting().probes(serve=None)) == {ready: "", identified: ""}  # type: ignore[arg-type]
+    assert outcome(account.hosting().checks(serve_dashboard="")) == {ready: "", identified: ""}
     account.kubernetes.pods[0] = pod("ray-head", identity=False)
-    assert outcome(account.hosting().probes(serve=None))[identified] == (  # type: ignore[arg-type]
+    assert outcome(account.hosting().checks(serve_dashboard=""))[identified] == (
         "Unready: made before the association: ray-head"
     )
 
@@ -239,7 +239,7 @@ def test_clean_up_goes_in_order_twice_and_tells_what_goes_on_costing(account: Ac
 
 def test_clusters_of_others_are_never_touched() -> None:
     said: list[str] = []
-    hosting = hosting_of(KeptClusters(), 1.0)
+    hosting = hosting_of(KeptClusters())
     hosting.training_up("r", {}, said.append)
     hosting.training_down("r", said.append)
     assert said == ["the training cluster is kept outside this pipeline"] * 2

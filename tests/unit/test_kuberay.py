@@ -35,7 +35,7 @@ READY = {
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
-    settings = load_deployment("plan/hyperpod", {})[1]["settings"].hyperpod
+    settings = load_deployment("plan/hyperpod", {})[1]["settings"].planned.hyperpod
     with kubernetes_api(tmp_path) as (fake, kubeconfig):
         settings = settings.model_copy(update={"kubeconfig": kubeconfig, "poll_s": 0.01})
         yield fake, KubeRay(kubeconfig), settings

@@ -17,8 +17,10 @@ from serving import store_check
 from serving.store_check import StoreCheck
 from tasks.errors import ClusterUnreachable
 from tasks.jobs.api import JobState
+from tasks.jobs.news import JobNews
 from tasks.readiness.nodes import ENDED, check_nodes, command, submit_anew
 from tasks.settings import JobSettings
+from tests.recording import recording
 
 JOB = JobSettings(project_dir="/p", python="python", reconnect_s=0.01)
 STORE = StoreCheck(adapters_uri="s3://models/a", name="r-job", timeout_s=5)
@@ -64,16 +66,6 @@ class Jobs:
         self.stopped.append(submission_id)
 
 
-class Quiet:
-    def line(self, text: str) -> None: ...
-
-    def metrics(self, step: int, values: Mapping[str, float]) -> None: ...
-
-    def progress(self, done: int, total: int, text: str) -> None: ...
-
-    def evaluation(self, report: Any) -> None: ...
-
-
 class Cancelled(BaseException): ...
 
 
@@ -85,14 +77,14 @@ ALL = [*(name for name, _ in CHECKS.values()), store_check.CHECK]
 
 
 def test_what_the_job_told_becomes_checks() -> None:
-    found = check_nodes(lambda: Jobs(told(*ALL)), JOB, ORDER, STORE, Quiet())
+    found = check_nodes(lambda: Jobs(told(*ALL)), JOB, ORDER, STORE, JobNews(recording()[0]))
     assert [check.name for check in found] == ALL
     assert all(check.holds for check in found)
 
 
 def test_a_job_that_dies_is_one_more_check_and_hides_nothing() -> None:
     jobs = Jobs([*told(ALL[0], holds=False), "OSError: no space left"], ends="FAILED")
-    first, ended = check_nodes(lambda: jobs, JOB, ORDER, STORE, Quiet())
+    first, ended = check_nodes(lambda: jobs, JOB, ORDER, STORE, JobNews(recording()[0]))
     assert (first.name, first.holds) == (ALL[0], False)
     assert (ended.name, ended.holds) == (ENDED, False)
     assert "job r-ready-1 is FAILED" in ended.found
@@ -108,7 +100,7 @@ def test_a_job_that_dies_is_one_more_check_and_hides_nothing() -> None:
     ],
 )
 def test_a_job_that_says_too_little_does_not_pass(lines: list[str], found: str) -> None:
-    *_, ended = check_nodes(lambda: Jobs(lines), JOB, ORDER, STORE, Quiet())
+    *_, ended = check_nodes(lambda: Jobs(lines), JOB, ORDER, STORE, JobNews(recording()[0]))
     assert not ended.holds
     assert ended.found.startswith(found)
 
@@ -117,18 +109,18 @@ def test_a_cluster_that_takes_no_jobs_is_a_check_too() -> None:
     def connect() -> Jobs:
         raise ClusterUnreachable("no Ray Jobs API at http://ray")
 
-    (ended,) = check_nodes(connect, JOB, ORDER, STORE, Quiet())
+    (ended,) = check_nodes(connect, JOB, ORDER, STORE, JobNews(recording()[0]))
     assert ended.found.startswith("no Ray Jobs API at http://ray; nothing was told of: ")
 
 
 def test_whoever_stops_following_stops_the_job() -> None:
-    class Interrupted(Quiet):
+    class Interrupted(JobNews):
         def line(self, text: str) -> None:
             raise Cancelled
 
     jobs = Jobs(["hello"], known={"r-ready-1": "RUNNING"})
     with pytest.raises(Cancelled):
-        check_nodes(lambda: jobs, JOB, ORDER, STORE, Interrupted())
+        check_nodes(lambda: jobs, JOB, ORDER, STORE, Interrupted(recording()[0]))
     assert jobs.stopped == ["r-ready-1"]
 
 

@@ -17,10 +17,18 @@ from tasks.cluster.manifests import as_yaml, ray_cluster, ray_service, service_a
 from tasks.plan.sizing import PlanRefused, checks, costs_usd, durations_h, lora_params, require, sizes
 from tasks.plan.write import skyrl_config
 from tasks.records import MazesRef
+from tests.recording import recording
 
 IMAGE = "registry/maze@sha256:" + "a" * 64
 MAZES = MazesRef(
-    eval_sha256="e" * 64, num_eval_mazes=64, ceiling=48, train_sha256="t" * 64, num_train_mazes=4096, train_ceiling=3000
+    height=9,
+    width=9,
+    eval_sha256="e" * 64,
+    num_eval_mazes=64,
+    ceiling=48,
+    train_sha256="t" * 64,
+    num_train_mazes=4096,
+    train_ceiling=3000,
 )
 
 
@@ -60,7 +68,7 @@ def test_hours_and_costs_follow_from_expectations_and_prices(settings: PlanFlowS
         "evaluations": 17 * 120 / 3600,
         "publish, serve, prove, judge": 0.5,
     }
-    costs = costs_usd(10.0, settings.hyperpod, settings.plan)
+    costs = costs_usd(10.0, settings.planned.hyperpod, settings.plan)
     assert costs == pytest.approx(
         {"workers": 10 * 3 * 10.36, "head": 55.3, "shared file system": 10 / 730 * 1200 * 0.145}
     )
@@ -81,7 +89,7 @@ def test_a_run_that_cannot_work_is_refused_with_every_reason(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], message: str
 ) -> None:
     settings = planned(monkeypatch, **changes)
-    found = checks(settings.run.train, settings.hyperpod, settings.plan, skyrl="")
+    found = checks(settings.run.train, settings.planned.hyperpod, settings.plan, skyrl="")
     with pytest.raises(PlanRefused, match=message):
         require(found)
 
@@ -95,7 +103,7 @@ def test_what_skyrl_says_against_the_settings_is_handed_on(settings: PlanFlowSet
     assert said == ("", "SkyRL refuses these settings: 7 is odd")
     assert "there is no Python with SkyRL at /nowhere; install it" in skyrl_config(job, "/nowhere")[1]
     with pytest.raises(PlanRefused, match="SkyRL takes the settings: SkyRL refuses these settings: 7 is odd"):
-        require(checks(settings.run.train, settings.hyperpod, settings.plan, said[1]))
+        require(checks(settings.run.train, settings.planned.hyperpod, settings.plan, said[1]))
 
 
 def pods(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -103,8 +111,8 @@ def pods(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def cluster_specs(settings: PlanFlowSettings) -> list[dict[str, Any]]:
-    service = ray_service(settings.hyperpod, settings.run.serve.server, IMAGE)
-    return [ray_cluster(settings.hyperpod, "r", IMAGE)["spec"], service["spec"]["rayClusterConfig"]]
+    service = ray_service(settings.planned.hyperpod, settings.run.serve.server, IMAGE)
+    return [ray_cluster(settings.planned.hyperpod, "r", IMAGE)["spec"], service["spec"]["rayClusterConfig"]]
 
 
 def test_ray_clusters_keep_the_rules_of_kuberay_and_hyperpod(settings: PlanFlowSettings) -> None:
@@ -135,14 +143,14 @@ def test_only_workers_ask_for_gpus_and_tolerate_their_nodes(settings: PlanFlowSe
 
 
 def test_the_endpoint_operator_is_told_who_may_submit(settings: PlanFlowSettings) -> None:
-    assert ray_cluster(settings.hyperpod, "r", IMAGE)["metadata"]["annotations"] == {
+    assert ray_cluster(settings.planned.hyperpod, "r", IMAGE)["metadata"]["annotations"] == {
         "access.sagemaker.amazonaws.com/enabled": "true",
         "access.sagemaker.amazonaws.com/access-strategy": "ray-access-strategy-private",
     }
 
 
 def test_the_service_carries_the_application_and_never_doubles_its_gpus(settings: PlanFlowSettings) -> None:
-    service = ray_service(settings.hyperpod, settings.run.serve.server, IMAGE)
+    service = ray_service(settings.planned.hyperpod, settings.run.serve.server, IMAGE)
     application = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"][0]
     assert application["import_path"] == "ray.serve.llm:build_openai_app"
     (model,) = application["args"]["llm_configs"]
@@ -153,11 +161,11 @@ def test_the_service_carries_the_application_and_never_doubles_its_gpus(settings
 
 
 def test_manifests_read_as_they_were_written(settings: PlanFlowSettings) -> None:
-    service = ray_service(settings.hyperpod, settings.run.serve.server, IMAGE)
+    service = ray_service(settings.planned.hyperpod, settings.run.serve.server, IMAGE)
     text = as_yaml(service)
     assert yaml.safe_load(text) == service
     assert "serveConfigV2: |\n    http_options:" in text
-    assert service_account(settings.hyperpod)["metadata"] == {"name": "maze-ray", "namespace": "maze"}
+    assert service_account(settings.planned.hyperpod)["metadata"] == {"name": "maze-ray", "namespace": "maze"}
 
 
 def test_an_image_by_tag_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,12 +177,10 @@ def test_an_image_by_tag_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_written_plan_is_what_the_flow_returns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tasks.plan.write, "skyrl_config", lambda job, python: ("trainer: {}\n", ""))
-    monkeypatch.setattr(tasks.plan.write, "create_markdown_artifact", lambda **artifact: None)
     settings = planned(monkeypatch, **{"plan.output_dir": str(tmp_path)})
-    run = settings.run
-    made = tasks.plan.write.write_plan.fn(
-        settings.plan, settings.hyperpod, run.image, run.train, run.serve.server, run.tracking, "hyperpod", MAZES
-    )
+    context, events = recording("hyperpod")
+    made = tasks.plan.write.write_plan.fn(context, settings.plan, settings.planned, MAZES)
+    assert events == ["markdown plan"]
     assert json.loads((tmp_path / "plan.json").read_text()) == made
     assert {path.name for path in tmp_path.iterdir()} == {
         "plan.json", "plan.md", "skyrl.yaml", "service-account.yaml", "ray-cluster.yaml", "ray-service.yaml"

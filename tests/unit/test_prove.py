@@ -9,15 +9,18 @@ import pytest
 from rl.events import Probed
 from rl.maze.score import EvalReport, Outcome
 from rl.proof.questions import probe_conversations
+from rl.proof.settings import Questions
 from rl.settings import MazeSettings
-from tasks.records import Certificate, PublishedAdapter
+from tasks.records import Certificate, PublishedAdapter, ServedEndpoint, ServingSide, TrainingSide
 from tasks.release.openai_chat import Reply
-from tasks.release.proof import weigh
+from tasks.release.proof import Heard, weigh
 from tasks.release.settings import ProofSettings
 
 SETTINGS = ProofSettings(num_probes=2, max_logprob_difference=0.01)
 ADAPTER = PublishedAdapter(name="a", uri="s3://m/a", sha256="0" * 64, step=6, model_id="tiny:a")
-TRAINED = [Probed(number=n, text="('move', 0)", logprobs=(-0.1, -0.2, -0.3)) for n in range(2)]
+ENDPOINT = ServedEndpoint(url="http://llm", base_model_id="tiny", deployed=False)
+QUESTIONS = Questions(maze=MazeSettings(), num_probes=2, max_reply_tokens=8)
+TRAINED = tuple(Probed(number=n, text="('move', 0)", logprobs=(-0.1, -0.2, -0.3)) for n in range(2))
 SERVED = [Reply("tiny:a", "('move', 0)", (-0.1001, -0.2, -0.3)) for _ in range(2)]
 BASE = [Reply("tiny", "('move', 0)", (-0.5, -0.2, -0.3)), Reply("tiny", "('move', 1)", (-0.5, -0.2))]
 
@@ -30,7 +33,9 @@ def report(num_solved: int) -> EvalReport:
 def proof(
     served: list[Reply] = SERVED, base: list[Reply] = BASE, listed: bool = True, endpoint_solved: int = 40
 ) -> Certificate:
-    return weigh(SETTINGS, ADAPTER, listed, TRAINED, served, base, report(40), report(endpoint_solved))
+    trained = TrainingSide(evaluation=report(40), questions=QUESTIONS, answers=TRAINED)
+    serving = ServingSide(adapter=ADAPTER, endpoint=ENDPOINT, evaluation=report(endpoint_solved))
+    return weigh(SETTINGS, trained, serving, Heard(served, base, listed))
 
 
 def test_the_trained_adapter_under_its_name_is_certified() -> None:
@@ -78,7 +83,7 @@ def test_the_endpoint_s_mazes_must_agree_with_training_as_far_as_sampling_allows
 
 
 def test_probe_conversations_are_the_same_wherever_they_are_made() -> None:
-    maze = MazeSettings()
-    first, again = list(probe_conversations(maze, 5)), list(probe_conversations(maze, 5))
+    questions = QUESTIONS.model_copy(update={"num_probes": 5})
+    first, again = list(probe_conversations(questions)), list(probe_conversations(questions))
     assert first == again
     assert [len(messages) for messages in first] == [1, 3, 5, 7, 1]

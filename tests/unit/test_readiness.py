@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from serving.publish import UploadFailed, try_store
-from tasks.checks import Probe, Unready, require_ready, run_probes
+from tasks.checks import ToCheck, Unready, require_ready, run_checks
 from tasks.errors import ClusterNotReady
 from tasks.readiness.check import others
 
@@ -20,11 +20,11 @@ def test_all_checks_run_and_all_failures_are_told_at_once() -> None:
         raise PermissionError("AccessDenied")
 
     hangs = threading.Event()
-    found = run_probes(
+    found = run_checks(
         [
-            Probe("store", denied, "check the credentials"),
-            Probe("ray", lambda: "6 GPUs", "start it"),
-            Probe("serving", lambda: str(hangs.wait(30)), "start the serving cluster"),
+            ToCheck("store", denied, "check the credentials"),
+            ToCheck("ray", lambda: "6 GPUs", "start it"),
+            ToCheck("serving", lambda: str(hangs.wait(30)), "start the serving cluster"),
         ],
         timeout_s=0.2,
     )

@@ -18,7 +18,9 @@ from tasks.errors import NoSuchAdapter, NotProven
 from tasks.records import Certificate, ChampionChange, Comparison, Decision, PublishedAdapter, Verdict
 from tasks.release.aliases import ChampionRegistry, registry_of
 from tasks.release.champion import move_champion, promote_adapter
+from tasks.release.settings import ChampionSettings
 from tasks.settings import TrackingSettings
+from tests.recording import recording
 from tests.unit.samples import SERVER, certificate_of
 
 
@@ -61,10 +63,14 @@ def server(request: pytest.FixtureRequest) -> ServerSettings:
 
 @pytest.fixture
 def registry(tracking_uri: str, s3: FakeS3, server: ServerSettings) -> ChampionRegistry:
-    found = registry_of(TrackingSettings(tracking_uri=tracking_uri), server)
+    found = registry_of(settings(tracking_uri, server))
     for name in ("a", "b"):
         found.register(adapter(name), mlflow_run_id="", solved=40)
     return found
+
+
+def settings(tracking_uri: str, server: ServerSettings) -> ChampionSettings:
+    return ChampionSettings(server=server, tracking=TrackingSettings(tracking_uri=tracking_uri))
 
 
 def adapter(name: str) -> PublishedAdapter:
@@ -131,18 +137,18 @@ def test_only_a_proven_and_better_adapter_becomes_champion(
     decision: Decision,
     champion: str | None,
 ) -> None:
-    tracking = TrackingSettings(tracking_uri=tracking_uri)
-    change = promote_adapter.fn(tracking, server, adapter("a"), certificate(*failures), verdict(decision), "")
+    context, champions = recording()[0], settings(tracking_uri, server)
+    change = promote_adapter.fn(context, champions, certificate(*failures), verdict(decision))
     assert (change.champion if change else None) == champion
     assert bool(s3.objects) is (champion is not None)
 
 
 def test_nobody_can_promote_by_hand_what_was_not_proven(tracking_uri: str, s3: FakeS3, server: ServerSettings) -> None:
-    tracking = TrackingSettings(tracking_uri=tracking_uri)
-    promote_adapter.fn(tracking, server, adapter("a"), certificate(), verdict("keep"), "")
+    context, champions = recording()[0], settings(tracking_uri, server)
+    promote_adapter.fn(context, champions, certificate(), verdict("keep"))
     with pytest.raises(NotProven, match="a: has no certificate"):
-        move_champion.fn(tracking, server, "a")
+        move_champion.fn(context, champions, "a")
     s3.objects[f"models/adapters/tiny/a/{CERTIFICATE}"] = certificate("it is the base").model_dump_json().encode()
     with pytest.raises(NotProven, match="a: it is the base"):
-        move_champion.fn(tracking, server, "a")
+        move_champion.fn(context, champions, "a")
     assert "models/adapters/tiny.champion.json" not in s3.objects

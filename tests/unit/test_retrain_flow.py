@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,8 @@ import flows.retrain
 import tasks.cleanup.clean_up
 from flows.deployments import load_deployment
 from flows.settings import RetrainSettings
-from tasks.records import Leftover
+from tasks.cleanup.parts import Leftover
+from tests.recording import recording
 
 STAGES = [
     "prepare_data",
@@ -42,29 +42,25 @@ class Anything:
     """A record with whatever fields a later stage asks for."""
 
     def __getattr__(self, name: str) -> Any:
-        return Anything() if name in ("adapter", "certificate", "best") else name
+        return lambda *args: Anything()
 
 
 class Stages:
     """Records what was called; the stage that is to fail does."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.events: list[str] = []
+        self.context, self.events = recording()
         self.fails: dict[str, BaseException] = {}
         for name in set(STAGES):
             monkeypatch.setattr(flows.retrain, name, self._stage(name))
         monkeypatch.setattr(flows.retrain, "tracked_run", self._tracked_run)
-        monkeypatch.setattr(flows.retrain, "current_champion", lambda *args, **kwargs: None)
+        monkeypatch.setattr(flows.retrain, "champion_to_beat", lambda *args: None)
         monkeypatch.setattr(flows.retrain, "require_proof", lambda certificate: None)
-        monkeypatch.setattr(flows.retrain, "ServedRun", lambda **parts: Anything())
+        for record in ("ServingSide", "Evaluations", "ServedRun"):
+            monkeypatch.setattr(flows.retrain, record, lambda **parts: Anything())
         monkeypatch.setattr(
             tasks.cleanup.clean_up, "clean_up", self._stage("clean_up", [Leftover(part="jobs", name="j")])
         )
-        monkeypatch.setattr(tasks.cleanup.clean_up, "MlflowRuns", lambda *args: self)
-        monkeypatch.setattr(tasks.cleanup.clean_up, "get_run_logger", lambda: logging.getLogger("test"))
-
-    def log_text(self, run_id: str, document: str, name: str) -> None:
-        self.events.append(f"log {name}")
 
     def _stage(self, name: str, result: Any = None) -> Any:
         def stage(*args: Any, **kwargs: Any) -> Any:
@@ -78,7 +74,7 @@ class Stages:
     @contextmanager
     def _tracked_run(self, *args: Any) -> Iterator[Any]:
         try:
-            yield Anything()
+            yield self.context
         except BaseException as error:
             self.events.append(f"close after {type(error).__name__}")
             raise
@@ -98,7 +94,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> RetrainSettings:
 
 def test_stages_run_in_their_order_and_clean_up_comes_last(stages: Stages, settings: RetrainSettings) -> None:
     flows.retrain.retrain.fn(settings)
-    assert stages.events == [*STAGES, "clean_up", "log left.json", "close"]
+    assert stages.events == [*STAGES, "clean_up", "close"]
 
 
 @pytest.mark.parametrize("stage", sorted(set(STAGES) - {"prepare_data"}))
@@ -111,7 +107,6 @@ def test_a_failure_in_any_stage_still_cleans_up_and_is_what_is_raised(
     assert stages.events == [
         *STAGES[: STAGES.index(stage) + 1],
         "clean_up",
-        "log left.json",
         "close after ConnectionError",
     ]
 
@@ -120,7 +115,7 @@ def test_a_cancelled_run_cleans_up_too(stages: Stages, settings: RetrainSettings
     stages.fails = {"run_training": KeyboardInterrupt()}
     with pytest.raises(KeyboardInterrupt):
         flows.retrain.retrain.fn(settings)
-    assert stages.events[-3:] == ["clean_up", "log left.json", "close after KeyboardInterrupt"]
+    assert stages.events[-2:] == ["clean_up", "close after KeyboardInterrupt"]
 
 
 def test_a_clean_up_that_fails_hides_no_earlier_failure_and_ends_a_good_run_as_failed(
@@ -135,8 +130,8 @@ def test_a_clean_up_that_fails_hides_no_earlier_failure_and_ends_a_good_run_as_f
     assert stages.events[-1] == "close after PermissionError"
 
 
-def test_bad_data_ends_a_run_before_anything_was_made(stages: Stages, settings: RetrainSettings) -> None:
+def test_bad_data_ends_a_run_before_anything_was_made_or_cleaned_up(stages: Stages, settings: RetrainSettings) -> None:
     stages.fails = {"prepare_data": ValueError("another evaluation set")}
     with pytest.raises(ValueError, match="another evaluation set"):
         flows.retrain.retrain.fn(settings)
-    assert stages.events == ["prepare_data"]
+    assert stages.events == ["prepare_data", "close after ValueError"]

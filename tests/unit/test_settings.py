@@ -19,8 +19,8 @@ from rl.events import Evaluated, Event, EventLog, Progress, Saved, parse_line
 from rl.grpo.checkpoints import CheckpointMismatch, adapter_digests, latest_complete_checkpoint
 from rl.grpo.config_table import RunDirs, skyrl_overrides
 from rl.grpo.job import CannotStart, check_before_start, is_finished, run
+from rl.grpo.settings import TrainJob
 from rl.maze.score import EvalReport
-from rl.settings import TrainJob
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,17 @@ from tasks.records import (
     BestStep,
     ChampionChange,
     ExportRef,
-    MazesRef,
     PublishedAdapter,
     ServedEndpoint,
     ServedRun,
-    TrackedRun,
     TrainedRun,
 )
 from tasks.release.gate import judge, wilson_interval
 from tasks.release.settings import GateSettings
+from tasks.run import StageBook
 from tasks.training.best import choose_best
-from tests.unit.samples import certificate_of
+from tests.recording import recording
+from tests.unit.samples import MAZES, certificate_of
 
 SEEDS = [maze.seed for maze in load_eval_set(Path("rl/eval_sets/maze_2d_7x9.json")).mazes]
 
@@ -55,6 +56,9 @@ def run(solved: dict[int, int], exported: list[int]) -> TrainedRun:
     return TrainedRun(
         run_name="r",
         submission_id="r-train-1",
+        mazes=MAZES,
+        model_path="/models/tiny",
+        dtype="float32",
         resumed_from_step=0,
         last_step=max(solved),
         evaluations=evaluations,
@@ -96,7 +100,7 @@ def test_waiting_for_gpus_looks_again_until_they_are_free() -> None:
         sleep=slept.append,
         clock=lambda: 0.0,
     )
-    assert found.num_gpus == 2
+    assert found["gpus_total"] == 2
     assert slept == [5, 5]
     assert said[0] == "waiting for the cluster: 0 of 2 GPUs are free, 2 are wanted"
 
@@ -147,15 +151,13 @@ def test_pictures_are_drawn_and_not_blank(tmp_path: Path) -> None:
 
 
 def test_the_report_has_the_published_schema() -> None:
-    mazes = MazesRef(
-        eval_sha256="e", num_eval_mazes=64, ceiling=64, train_sha256="t", num_train_mazes=8, train_ceiling=8
-    )
-    tracked = TrackedRun(experiment_id="1", parent_run_id="p", child_run_id="c", url="http://mlflow")
-    trained = run({0: 28, 4: 40}, [4])
-    best: BestStep = choose_best(trained)
-    document: dict[str, Any] = make_run_report(
-        "local", mazes, trained, best, served(), tracked, {"train": 12.345}, 12.5
-    )
+    ticks = iter([100.0, 112.345, 112.5])
+    book = StageBook(clock=lambda: next(ticks))
+    context = replace(recording()[0], stages=book, clock=lambda: next(ticks), started_s=100.0)
+    with book.noted("train"):
+        pass
+    best: BestStep = choose_best(run({0: 28, 4: 40}, [4]))
+    document: dict[str, Any] = make_run_report(context, "local", best, served())
     assert json.loads(json.dumps(document)) == {
         "run_name": "r",
         "profile": "local",

@@ -1,0 +1,120 @@
+"""What every stage of a run is handed: its name, where its figures are kept, who reads along, how its stages went."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+Outcome = Literal["running", "completed", "failed", "stopped"]
+
+
+class RunLog(Protocol):
+    """One run in MLflow: what people compare."""
+
+    @property
+    def run_id(self) -> str: ...
+
+    @property
+    def url(self) -> str:
+        """Its page."""
+        ...
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None: ...
+
+    def text(self, text: str, artifact_path: str) -> None: ...
+
+    def file(self, path: Path, folder: str) -> None: ...
+
+    def tags(self, tags: Mapping[str, str]) -> None: ...
+
+
+class Page(Protocol):
+    """What people read while a run goes on. Keys name a thing of this run: ``readiness``, ``left``."""
+
+    def say(self, text: str) -> None:
+        """One line of the log."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """One line of the log that must not be overlooked."""
+        ...
+
+    def table(self, key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None: ...
+
+    def markdown(self, key: str, text: str, description: str) -> None: ...
+
+    def picture(self, key: str, url: str) -> None: ...
+
+    def progress(self, done: int, total: int, text: str) -> None: ...
+
+
+@dataclass
+class StageRun:
+    """One call of a stage."""
+
+    name: str
+    attempt: int
+    """Counts from 1; Prefect's retries raise it."""
+    started: datetime
+    took_s: float = 0.0
+    outcome: Outcome = "running"
+
+
+@dataclass
+class StageBook:
+    """Every stage that was called, in order: how often, how long, how it ended."""
+
+    clock: Callable[[], float] = time.monotonic
+    runs: list[StageRun] = field(default_factory=list)
+
+    @contextmanager
+    def noted(self, name: str, attempt: int = 1) -> Iterator[None]:
+        """Note the block as one call of the stage ``name``."""
+        run, started_s = StageRun(name, attempt, datetime.now(UTC)), self.clock()
+        self.runs.append(run)
+        try:
+            yield
+        except Exception:
+            run.outcome = "failed"
+            raise
+        except BaseException:
+            run.outcome = "stopped"
+            raise
+        else:
+            run.outcome = "completed"
+        finally:
+            run.took_s = self.clock() - started_s
+
+    def seconds(self) -> dict[str, float]:
+        """Stage -> seconds; a stage that was called twice counts twice."""
+        total: dict[str, float] = {}
+        for run in self.runs:
+            total[run.name] = total.get(run.name, 0.0) + run.took_s
+        return total
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """One run of a flow, as its stages see it. Made once, handed to each of them first."""
+
+    run_name: str
+    """Names the run everywhere: folder, Ray jobs, MLflow, adapter."""
+    run: RunLog
+    """The pipeline's own run."""
+    training: RunLog
+    """The training job's run, a child of the pipeline's."""
+    page: Page
+    clock: Callable[[], float] = time.monotonic
+    stages: StageBook = field(default_factory=StageBook)
+    started_s: float = field(default_factory=time.monotonic)
+    """When the run began, by ``clock``."""
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds since the run began."""
+        return self.clock() - self.started_s

@@ -1,0 +1,63 @@
+"""A run's context that records what its stages tell it: one list of events, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tasks.run import RunContext
+
+
+class RecordingLog:
+    """An MLflow run's verbs (tasks/clients/mlflow_runs.py)."""
+
+    def __init__(self, events: list[str], run_id: str, url: str = "http://mlflow") -> None:
+        self.events, self.run_id, self.url = events, run_id, url
+        self.texts: dict[str, str] = {}
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        self.events.append(f"metrics {step}")
+
+    def text(self, text: str, artifact_path: str) -> None:
+        self.texts[artifact_path] = text
+        self.events.append(f"log {artifact_path}")
+
+    def file(self, path: Path, folder: str) -> None:
+        self.events.append(f"log {folder}/{path.name}")
+
+    def tags(self, tags: Mapping[str, str]) -> None:
+        self.events.append(f"tags {', '.join(tags)}")
+
+
+class RecordingPage:
+    """A Prefect page's verbs (tasks/evidence/prefect_page.py)."""
+
+    def __init__(self, events: list[str]) -> None:
+        self.events = events
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def warn(self, text: str) -> None:
+        self.said.append(text)
+
+    def table(self, key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None:
+        self.events.append(f"table {key}")
+
+    def markdown(self, key: str, text: str, description: str) -> None:
+        self.events.append(f"markdown {key}")
+
+    def picture(self, key: str, url: str) -> None:
+        self.events.append(f"picture {key} {url}")
+
+    def progress(self, done: int, total: int, text: str) -> None:
+        self.events.append(f"progress {done}/{total}")
+
+
+def recording(run_name: str = "r") -> tuple[RunContext, list[str]]:
+    """A context, and the list of what it was told."""
+    events: list[str] = []
+    logs = RecordingLog(events, "p"), RecordingLog(events, "c")
+    return RunContext(run_name, *logs, RecordingPage(events)), events
