@@ -20,6 +20,8 @@ from tasks.left_in_ray import Jobs, LogSinks
 from tests.services.hyperpod_endpoint import HyperPodEndpoint, serving
 from tests.services.loopback import Loopback, wait_until
 
+pytestmark = pytest.mark.slow_s(55)
+
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "sagemaker_ray://maze-train/maze"
 OWNER, STRANGER = "AKIAOWNER", "AKIASTRANGER"

@@ -12,6 +12,8 @@ from rl.ray_metrics import GAUGES, PARTS
 from tasks.adapters.ray_jobs import RayJobs
 from tests.services.loopback import Loopback, wait_until
 
+pytestmark = pytest.mark.slow_s(30)
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 import ray, time, urllib.request
