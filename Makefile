@@ -11,7 +11,7 @@ LOCAL := .venv/bin/python -m tasks.local
 # Addresses of the running services, for whatever follows in the same shell.
 WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/prefect PREFECT_LOGGING_COLORS=false &&
 
-.PHONY: help setup up down run run-long plan base-model deploy worker chat rollback cleanup bench bench-curves bench-serving check test lock
+.PHONY: help setup up down run run-long plan base-model deploy worker chat rollback cleanup bench bench-curves bench-serving check test test-isa lock
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -88,6 +88,9 @@ test: setup ## the whole suite
 	@$(MAKE) --no-print-directory check
 	@.venv/bin/python -m pytest tests/unit tests/services
 	@.venv-train/bin/python -m pytest tests/train
+
+test-isa: .venv-train/.synced ## the train tests as other processors run them: without AVX-512, without AVX; one thread, two
+	@.venv-train/bin/python tests/train_on_isas.py
 
 lock: $(UV) ## compile the lock files again from pyproject.toml
 	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-header --extra flows --extra dev -o locks/flows.txt

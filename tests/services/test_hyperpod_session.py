@@ -24,6 +24,8 @@ from tests.recording import RecordingPage, recording
 from tests.services.hyperpod_endpoint import HyperPodEndpoint, serving
 from tests.services.loopback import wait_until
 
+pytestmark = pytest.mark.slow_s(55)
+
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "sagemaker_ray://maze-train/maze"
 OWNER, STRANGER = "AKIAOWNER", "AKIASTRANGER"

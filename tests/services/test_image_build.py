@@ -33,6 +33,8 @@ from tests.services.build_rig import PASSWORD, Rig, build_rig
 from tests.services.rig_packages import RigUnavailable
 from tests.unit.codebuild_api import Build, codebuild_api
 
+pytestmark = pytest.mark.slow_s(20)
+
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "token-of-a-private-index"
 

@@ -33,6 +33,8 @@ from tasks.settings import JobSettings
 from tests.recording import recording
 from tests.services.loopback import NUM_GPUS_EACH, Loopback, can_mount, free_port, wait_until
 
+pytestmark = pytest.mark.slow_s(150)
+
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "rl" / "models" / "tiny-qwen3-vl"
 PYTHON = str(ROOT / ".venv-train" / "bin" / "python")

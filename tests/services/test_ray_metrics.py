@@ -9,6 +9,8 @@ from rl.grpo.ray_metrics import GAUGES, PARTS
 from tasks.jobs.ray_jobs import RayJobs
 from tests.services.loopback import wait_until
 
+pytestmark = pytest.mark.slow_s(30)
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 import ray, time, urllib.request

@@ -1,11 +1,13 @@
 """Serving on real parts: Ray Serve LLM with vLLM on CPU, S3 on loopback, MLflow's registry.
 
-The adapters are random LoRA weights on the shipped base: enough to tell them from each other and from the base.
+The adapters are random LoRA weights on the shipped base: small enough that it still answers in its protocol, large
+enough to tell them from each other and from the base, whatever the rounding.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import time
 from collections.abc import Iterator
@@ -37,6 +39,9 @@ from tasks.release.aliases import ChampionRegistry
 from tasks.release.openai_chat import ChatEndpoint, Reply
 from tasks.release.proof import Heard, ask_probes, weigh
 
+# The rehearsal counts, too: its application is taken over here, and the last test breaks it.
+pytestmark = pytest.mark.slow_s(850)
+
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / "rl" / "models" / "tiny-qwen3-vl"
 QUESTION = next(probe_conversations(Questions(maze=MazeSettings(), num_probes=1, max_reply_tokens=4)))
@@ -53,7 +58,7 @@ for name, seed in json.loads(sys.argv[3]).items():
     model = get_peft_model(model, config)
     for key, parameter in model.named_parameters():
         if "lora_B" in key:
-            torch.nn.init.normal_(parameter, std=0.05)
+            torch.nn.init.normal_(parameter, std=0.15)
     model.save_pretrained(f"{sys.argv[2]}/{name}")
 """
 
@@ -133,6 +138,26 @@ class World:
     def ask(self, model: str) -> Reply:
         return ChatEndpoint(self.settings.serve.url).chat(model, QUESTION, max_tokens=4, logprobs=True)
 
+    def same(self, one: str, other: str) -> bool:
+        """Whether two names give the same answer, but for rounding.
+
+        Not to the bit: asked again, the prompt comes from the engine's cache and its last tokens go through products
+        of another shape. The proof's tolerance is the one here; tests/train/test_length_groups.py derives one of that
+        size for two float32 passes of this model.
+        """
+        return difference(self.ask(one), self.ask(other)) <= self.settings.proof.max_logprob_difference
+
+    def apart(self, one: str, other: str) -> bool:
+        """Whether two names give answers that no rounding explains: a hundred times that tolerance lies between."""
+        return difference(self.ask(one), self.ask(other)) >= 100 * self.settings.proof.max_logprob_difference
+
+
+def difference(one: Reply, other: Reply) -> float:
+    """Largest difference of the tokens' log-probabilities; no number is as large where the words differ."""
+    if one.text != other.text:
+        return math.inf
+    return max(abs(a - b) for a, b in zip(one.token_logprobs, other.token_logprobs, strict=True))
+
 
 @pytest.fixture(scope="module")
 def world(services: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
@@ -168,7 +193,7 @@ def first(world: World) -> PublishedAdapter:
 def test_base_and_adapter_answer_under_their_names_and_differ(world: World, first: PublishedAdapter) -> None:
     base, adapted = world.ask(world.server.base_model_id), world.ask(first.model_id)
     assert (base.model, adapted.model) == (world.server.base_model_id, first.model_id)
-    assert base.token_logprobs != adapted.token_logprobs
+    assert world.apart(world.server.base_model_id, first.model_id)
     assert {world.server.base_model_id, first.model_id} <= set(world.chat.model_ids())
 
 
@@ -176,7 +201,7 @@ def test_an_adapter_published_later_is_served_without_a_redeploy(world: World, f
     second = world.publish("run-a-step-2")
     assert not world.rest.ensure(serve_document(world.server), timeout_s=60)
     assert world.ask(second.model_id).model == second.model_id
-    assert world.ask(second.model_id).token_logprobs != world.ask(first.model_id).token_logprobs
+    assert world.apart(second.model_id, first.model_id)
 
 
 def test_an_adapter_is_loaded_once_however_many_ask_for_it_first(world: World, first: PublishedAdapter) -> None:
@@ -239,7 +264,8 @@ def test_promotion_and_rollback_move_the_champion_s_answers_without_a_redeploy(
     change = world.registry.roll_back()
     assert (change.champion, change.previous) == (first.name, second.name)
     wait_until_answered_by(world, champion, first.model_id)
-    assert world.ask(champion).token_logprobs == world.ask(first.model_id).token_logprobs
+    assert world.same(champion, first.model_id)
+    assert world.apart(champion, second.model_id)
     assert not world.rest.ensure(serve_document(world.server), timeout_s=60)
 
 

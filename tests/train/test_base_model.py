@@ -31,6 +31,8 @@ from rl.settings import MazeSettings
 from tests.train.conftest import BASE_MODEL, MANIFEST
 from tests.train.float_bounds import FAULT, gamma
 
+pytestmark = pytest.mark.slow_s(25)
+
 
 def test_the_shipped_model_is_small_and_has_a_card() -> None:
     size_bytes = sum(path.stat().st_size for path in BASE_MODEL.rglob("*"))

@@ -14,6 +14,8 @@ from rl.grpo.length_groups import by_length, grouped, rows_of, trimmed
 from tests.train.conftest import BASE_MODEL
 from tests.train.float_bounds import FAULT, times_over, weights_off_by_rounding
 
+pytestmark = pytest.mark.slow_s(20)
+
 LENGTHS = ((3, 5), (2, 9), (4, 2))
 """Prompt and response of each row, in tokens."""
 WIDTH, NUM_ACTIONS = 18, 14
