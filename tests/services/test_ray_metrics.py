@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from rl.grpo.ray_metrics import GAUGES, PARTS
 from tasks.jobs.ray_jobs import RayJobs
 from tests.services.loopback import wait_until
