@@ -79,6 +79,9 @@ def _model_and_algorithm(job: TrainJob, dirs: RunDirs) -> SkyRLOverrides:
         "trainer.update_epochs_per_batch": grpo.update_epochs,
         "trainer.gradient_checkpointing": grpo.gradient_checkpointing,
         "trainer.bf16": train.engine.dtype == "bfloat16",
+        # Left out, FSDP multiplies in bfloat16 whatever the engine's dtype: other numbers than the engine's, and on a
+        # processor without such instructions many times slower ones.
+        **_mixed_precision(train.engine.dtype),
         "trainer.seed": grpo.seed,
         # The VLM path wants whole padded micro-batches, and SDPA in place of flash attention.
         "trainer.remove_microbatch_padding": False,
@@ -89,6 +92,12 @@ def _model_and_algorithm(job: TrainJob, dirs: RunDirs) -> SkyRLOverrides:
         "trainer.placement.ref_num_nodes": train.num_policy_nodes,
         "trainer.placement.ref_num_gpus_per_node": train.num_gpus_per_node,
     }
+
+
+def _mixed_precision(dtype: str) -> SkyRLOverrides:
+    prefix = "trainer.policy.fsdp_config.mixed_precision"
+    param_dtype = {"float32": "fp32", "bfloat16": "bf16"}[dtype]
+    return {f"{prefix}.param_dtype": param_dtype, f"{prefix}.reduce_dtype": "fp32", f"{prefix}.buffer_dtype": "fp32"}
 
 
 def _batches(job: TrainJob) -> SkyRLOverrides:

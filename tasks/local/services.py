@@ -131,7 +131,12 @@ class LocalServices:
             "--artifacts-destination",
             str(folder / "artifacts"),
         ]
-        return Service("mlflow", argv, {"MLFLOW_DISABLE_TELEMETRY": "true"}, port, f"http://127.0.0.1:{port}/health")
+        env = {
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            # Nobody asks MLflow for jobs, and their eight processes each import all of it.
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        }
+        return Service("mlflow", argv, env, port, f"http://127.0.0.1:{port}/health")
 
     def _s3(self, port: int) -> Service:
         folder = self._layout.state / "s3"

@@ -23,10 +23,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
     state = tmp_path_factory.mktemp("state")
     local = LocalServices(Layout(ROOT, state), say=print)
     try:
-        with pytest.MonkeyPatch.context() as patch:
-            # Nobody asks MLflow for jobs, and their eight processes each import all of it.
-            patch.setenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
-            env = local.up()
+        env = local.up()
         yield {**os.environ, **env, "PROJECT_DIR": str(ROOT), "PREFECT_HOME": str(state / "prefect-client")}
     finally:
         local.down()
