@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from rl.maze.eval_set import load_eval_set
+from rl.maze.grid import generate_maze, shortest_path
+from rl.maze.score import MOVE_LETTERS, EvalReport, Outcome
 from serving.settings import ServerSettings
-from tasks.records import Certificate, MazesRef, PublishedAdapter
+from tasks.records import Certificate, ExportRef, MazesRef, PublishedAdapter, TrainedRun
 
 SERVER = ServerSettings(
     base_model_id="tiny",
@@ -41,4 +46,37 @@ def certificate_of(adapter: PublishedAdapter, *failures: str) -> Certificate:
         endpoint_solved=40,
         agreement_p_value=1.0,
         failures=failures,
+    )
+
+
+SEEDS = [maze.seed for maze in load_eval_set(Path("rl/eval_sets/maze_2d_7x9.json")).mazes]
+
+
+def walk(seed: int, solved: bool) -> Outcome:
+    """The shortest way to the target, or a few steps into nowhere."""
+    letters = "".join(MOVE_LETTERS[move] for move in shortest_path(generate_maze(seed, 7, 9)))
+    return Outcome(seed=seed, solved=solved, actions=letters + "S" if solved else "RRULS", unparsable_replies=0)
+
+
+def report(step: int, num_solved: int) -> EvalReport:
+    """The evaluation set with its first ``num_solved`` mazes solved."""
+    outcomes = tuple(walk(seed, index < num_solved) for index, seed in enumerate(SEEDS))
+    return EvalReport(step=step, eval_set_sha256="e" * 64, model_id="m", outcomes=outcomes)
+
+
+def trained(solved: dict[int, int], exported: list[int]) -> TrainedRun:
+    """A run with these evaluations (step -> mazes solved) and exports."""
+    exports = tuple(ExportRef(step=step, path=f"/exports/{step}", sha256={}) for step in exported)
+    evaluations = tuple(report(step, number) for step, number in sorted(solved.items()))
+    return TrainedRun(
+        run_name="r",
+        submission_id="r-train-1",
+        mazes=MAZES,
+        model_path="/models/tiny",
+        dtype="float32",
+        resumed_from_step=0,
+        last_step=max(solved),
+        evaluations=evaluations,
+        exports=exports,
+        checkpoint_steps=(),
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from prefect import Task
 
 ROOT = Path(__file__).resolve().parents[2]
 LIGHT = ["flows.settings", "tasks.settings", "tasks.records", "rl.settings", "rl.maze.score", "rl.events"]
@@ -54,3 +57,13 @@ def test_importing_the_flows_touches_no_file_and_no_server(tmp_path: Path) -> No
 def test_no_tracked_lock_file_names_a_host() -> None:
     for lock in (ROOT / "locks").glob("*.txt"):
         assert "://" not in lock.read_text(), lock
+
+
+@pytest.mark.parametrize("name", ["retrain", "evaluate", "base_model", "champion", "clusters", "plan"])
+def test_a_stage_takes_the_context_its_own_settings_and_records_four_arguments_at_most(name: str) -> None:
+    stages = [value for value in vars(importlib.import_module(f"flows.{name}")).values() if isinstance(value, Task)]
+    assert stages
+    for stage in stages:
+        parameters = list(inspect.signature(stage.fn).parameters)
+        assert parameters[0] == "context", stage.name
+        assert len(parameters) <= 4, stage.name

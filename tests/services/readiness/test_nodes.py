@@ -35,7 +35,7 @@ from tests.services.loopback import NUM_GPUS_EACH, Loopback, can_mount, free_por
 
 pytestmark = pytest.mark.slow_s(150)
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MODEL = ROOT / "rl" / "models" / "tiny-qwen3-vl"
 PYTHON = str(ROOT / ".venv-train" / "bin" / "python")
 ALL: tuple[CheckKey, ...] = tuple(CHECKS)

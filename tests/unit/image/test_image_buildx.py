@@ -19,7 +19,7 @@ from tasks.image.build import Yard, environments, order_of
 from tasks.image.buildx import BuildxBuilder, hidden_texts, without
 from tasks.image.registry import Credentials, ImageRegistry
 from tasks.image.settings import BuildxImages, ImageSpec, InstalledEnvironments
-from tests.unit.registry_api import FakeRegistry, registry_api
+from tests.unit.image.registry_api import FakeRegistry, registry_api
 
 DIGEST = "sha256:" + "9" * 64
 DOCKER = f"""#!{sys.executable}

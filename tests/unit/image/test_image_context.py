@@ -19,7 +19,7 @@ from tasks.image.context import collect
 from tasks.image.order import BuildOrder, buildx_arguments
 from tasks.image.settings import BuildxImages, CodeBuildImages, ImageSettings, InstalledEnvironments
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ZEROS = "sha256:" + "0" * 64
 IMAGE = {"repository": "maze-train", "target": "files", "files": ["docker/Dockerfile"]}
 BUILT = {

@@ -29,13 +29,13 @@ from tasks.image.buildx import BuildxBuilder
 from tasks.image.registry import MANIFESTS, Credentials, ImageRegistry
 from tasks.image.settings import BuildxImages, CodeBuildImages, ImageSpec
 from tasks.records import ImageRef
-from tests.services.build_rig import PASSWORD, Rig, build_rig
-from tests.services.rig_packages import RigUnavailable
-from tests.unit.codebuild_api import Build, codebuild_api
+from tests.services.image.build_rig import PASSWORD, Rig, build_rig
+from tests.services.image.rig_packages import RigUnavailable
+from tests.unit.image.codebuild_api import Build, codebuild_api
 
 pytestmark = pytest.mark.slow_s(20)
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SECRET = "token-of-a-private-index"
 
 

@@ -23,8 +23,8 @@ from tasks.image.ecr import Ecr
 from tasks.image.registry import ImageRegistry
 from tasks.image.settings import CodeBuildImages, ImageSpec
 from tasks.records import ImageRef
-from tests.unit.codebuild_api import Build, FakeCodeBuild, codebuild_api
-from tests.unit.registry_api import FakeRegistry, registry_api
+from tests.unit.image.codebuild_api import Build, FakeCodeBuild, codebuild_api
+from tests.unit.image.registry_api import FakeRegistry, registry_api
 
 REGION, BUCKET, GROUP, STREAM = "us-east-1", "maze-builds", "/aws/codebuild/images", "1"
 DIGEST = "sha256:" + "7" * 64

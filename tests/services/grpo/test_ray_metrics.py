@@ -13,7 +13,7 @@ from tests.services.loopback import wait_until
 
 pytestmark = pytest.mark.slow_s(30)
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = """
 import ray, time, urllib.request
 from rl.events import Evaluated, EventLog, Metrics

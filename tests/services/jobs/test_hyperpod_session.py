@@ -21,12 +21,12 @@ from tasks.jobs.ray_jobs import OPENING_PAUSES_S, RayJobs, cluster_resources
 from tasks.jobs.submit import submit_once
 from tasks.local.services import NUM_LOGICAL_GPUS
 from tests.recording import RecordingPage, recording
-from tests.services.hyperpod_endpoint import HyperPodEndpoint, serving
+from tests.services.jobs.hyperpod_endpoint import HyperPodEndpoint, serving
 from tests.services.loopback import wait_until
 
 pytestmark = pytest.mark.slow_s(55)
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ADDRESS = "sagemaker_ray://maze-train/maze"
 OWNER, STRANGER = "AKIAOWNER", "AKIASTRANGER"
 COUNTING = """

@@ -61,3 +61,9 @@ def test_the_decision_table(candidate: str, champion: str | None, decision: str,
     )
     assert verdict.decision == decision
     assert reason in verdict.reason
+
+
+def test_wilson_intervals_agree_with_published_values() -> None:
+    # 28 of 64 and 62 of 64, to a tenth of a point (Wilson 1927, without continuity correction).
+    assert wilson_interval(28, 64) == pytest.approx((0.323, 0.559), abs=1e-3)
+    assert wilson_interval(62, 64) == pytest.approx((0.893, 0.991), abs=1e-3)

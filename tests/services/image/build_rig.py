@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.local.process import answers
-from tests.services.rig_packages import unpacked_packages
+from tests.services.image.rig_packages import unpacked_packages
 
 PASSWORD = "s3cret-password"
 APPLETS = ("sh", "cat", "chmod", "echo", "env", "find", "ls", "mkdir", "sleep", "test", "touch", "true")

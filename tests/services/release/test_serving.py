@@ -42,7 +42,7 @@ from tasks.release.proof import Heard, ask_probes, weigh
 # The rehearsal counts, too: its application is taken over here, and the last test breaks it.
 pytestmark = pytest.mark.slow_s(850)
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 BASE = ROOT / "rl" / "models" / "tiny-qwen3-vl"
 QUESTION = next(probe_conversations(Questions(maze=MazeSettings(), num_probes=1, max_reply_tokens=4)))
 SEEDS = {"run-a-step-1": 1, "run-a-step-2": 2, "run-a-step-3": 3}
@@ -142,8 +142,8 @@ class World:
         """Whether two names give the same answer, but for rounding.
 
         Not to the bit: asked again, the prompt comes from the engine's cache and its last tokens go through products
-        of another shape. The proof's tolerance is the one here; tests/train/test_length_groups.py derives one of that
-        size for two float32 passes of this model.
+        of another shape. The proof's tolerance is the one here; tests/train/grpo/test_length_groups.py derives one of
+        that size for two float32 passes of this model.
         """
         return difference(self.ask(one), self.ask(other)) <= self.settings.proof.max_logprob_difference
 

@@ -14,7 +14,7 @@ import pytest
 
 pytestmark = pytest.mark.slow_s(120)
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PREFECT = str(Path(sys.executable).parent / "prefect")
 CREATE = ("work-pool", "create", "--type", "process", "--overwrite")
 

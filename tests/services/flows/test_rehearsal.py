@@ -15,7 +15,7 @@ from rl.maze.eval_set import build_eval_set, write_eval_set
 
 pytestmark = pytest.mark.slow_s(600)
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NUM_MAZES = 6
 
 
@@ -85,7 +85,7 @@ def test_the_export_is_a_peft_adapter_of_the_language_model(finished: tuple[Path
     model = ROOT / "rl" / "models" / "tiny-qwen3-vl"
     done = subprocess.run([python, "-c", probe, model, export], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    # Rounding moves this model's logits by about 1e-4 (tests/train/test_length_groups.py), this step by some tenths.
+    # Rounding moves this model's logits by about 1e-4 (test_length_groups.py), this step by some tenths.
     assert float(done.stdout) > 1e-2, "the adapter changes nothing"
 
 

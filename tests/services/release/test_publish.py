@@ -20,7 +20,7 @@ from serving.retire import adapter_sizes, retire
 from tasks.local.process import Processes
 from tasks.local.services import LOCAL_BUCKET, LOCAL_IDENTITY, Layout, LocalServices
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 MODULE = "model.language_model.layers.0.self_attn.q_proj"
 
 

@@ -16,7 +16,7 @@ from rl.events import Evaluated, EventLog, Metrics, Progress
 from rl.grpo.ray_metrics import GAUGES, PARTS, TAG_KEYS, RunGauges, readings
 from rl.maze.score import EvalReport, Outcome
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DASHBOARD = json.loads((ROOT / "docs" / "grafana" / "maze-retrain.json").read_text())
 STEP = Metrics(
     step=3,

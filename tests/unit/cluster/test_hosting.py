@@ -22,9 +22,9 @@ from tasks.cluster.manifests import ray_cluster
 from tasks.cluster.settings import HyperPodSettings, KeptClusters
 from tasks.errors import AwsRefused, ClusterNotReady, RolloutFailed
 from tasks.records import ImageRef
-from tests.unit.aws_api import FakeAws, aws_api
-from tests.unit.kube_api import FakeKubernetes, kubernetes_api, node, pod
-from tests.unit.test_kuberay import READY
+from tests.unit.cluster.aws_api import FakeAws, aws_api
+from tests.unit.cluster.kube_api import FakeKubernetes, kubernetes_api, node, pod
+from tests.unit.cluster.test_kuberay import READY
 
 IMAGES = {
     name: ImageRef(uri=f"registry/{name}@sha256:{'b' * 64}", sha256="b" * 64, content="ctx-1")

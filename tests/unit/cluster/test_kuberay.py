@@ -15,7 +15,7 @@ from tasks.cluster.kuberay import KubeRay
 from tasks.cluster.manifests import ray_cluster, service_account
 from tasks.cluster.settings import HyperPodSettings
 from tasks.errors import ClusterNotReady, KubernetesRefused, KubernetesUnreachable
-from tests.unit.kube_api import FakeKubernetes, kubernetes_api
+from tests.unit.cluster.kube_api import FakeKubernetes, kubernetes_api
 
 IMAGE = "registry/maze@sha256:" + "a" * 64
 Api = tuple[FakeKubernetes, KubeRay, HyperPodSettings]
