@@ -11,7 +11,7 @@ LOCAL := .venv/bin/python -m tasks.local
 # Addresses of the running services, for whatever follows in the same shell.
 WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/prefect PREFECT_LOGGING_COLORS=false &&
 
-.PHONY: help setup up down run run-long plan base-model deploy worker chat rollback cleanup bench bench-curves bench-serving check test test-isa lock
+.PHONY: help setup up down run run-long plan base-model deploy worker chat rollback cleanup bench bench-curves bench-serving check test test-isa architecture lock
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -91,6 +91,9 @@ test: setup ## the whole suite
 
 test-isa: .venv-train/.synced ## the train tests as other processors run them: without AVX-512, without AVX; one thread, two
 	@.venv-train/bin/python tests/train_on_isas.py
+
+architecture: setup ## draw the rooms again from the code (docs/architecture.svg)
+	@.venv/bin/python -m docs.draw_architecture
 
 lock: $(UV) ## compile the lock files again from pyproject.toml
 	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-header --extra flows --extra dev -o locks/flows.txt
