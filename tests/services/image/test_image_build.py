@@ -116,7 +116,7 @@ def test_the_projects_own_files_become_an_image_under_the_registrys_digest(rig: 
     assert first.built
     _, layers = pulled(rig, first)
     names = {name for layer in layers for name in layer.getnames()}
-    assert {"opt/maze/rl/train.py", "opt/maze/serving/ingress.py", "opt/maze/rl/eval_sets/maze_2d_9x9.json"} <= names
+    assert {"opt/maze/rl/grpo/job.py", "opt/maze/serving/ingress.py", "opt/maze/rl/eval_sets/maze_2d_9x9.json"} <= names
     assert not [name for name in names if "__pycache__" in name or "models" in name]
     before = time.monotonic()
     again = environments(settings, said.append)["train"]
