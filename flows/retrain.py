@@ -36,7 +36,7 @@ from tasks.release.proof import probe_training_side, prove_adapter, require_proo
 from tasks.release.publish import publish_adapter
 from tasks.training.best import pick_best
 from tasks.training.data import prepare_data
-from tasks.training.train import run_training
+from tasks.training.train import order_training, run_training
 
 
 @flow(name="retrain", flow_run_name=lambda: run_name_of(flow_run.parameters["settings"]))
@@ -47,12 +47,13 @@ def retrain(settings: RetrainSettings) -> dict[str, Any]:
     """
     with tracked_run(settings.tracking, run_name_of(settings), settings.model_dump(mode="json")) as context:
         mazes = prepare_data(context, settings.train.data)
+        order = order_training(context, settings.train, mazes)
         with cleaned_up_after(context, settings.scope):
             images = build_images(context, settings.image)
             create_training_cluster(context, settings.hosting, images)
             cluster = ensure_cluster(context, settings.cluster, settings.job)
             check_readiness(context, settings.readiness, settings.needs, cluster)
-            run = run_training(context, settings.train, mazes, cluster)
+            run = run_training(context, order, mazes, cluster)
             best = pick_best(context, run)
 
             adapter = publish_adapter(context, settings.serve.server, best, cluster)

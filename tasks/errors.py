@@ -70,6 +70,14 @@ class TrackingUnavailable(StageError):
     """MLflow did not answer."""
 
 
+class TrackingRefused(StageError):
+    """MLflow answered that it will not have what it was told."""
+
+
+class OtherSettings(StageError):
+    """A run of this name was begun with other settings."""
+
+
 class NothingToExport(StageError):
     """No step has both an evaluation and an export."""
 

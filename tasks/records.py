@@ -51,6 +51,8 @@ class ClusterRef(Record):
     num_gpus: float
     job: JobSettings
     """How jobs run there."""
+    own_job: str = ""
+    """This run's training job, where it goes on there already and holds the GPUs."""
 
 
 class ImageRef(Record):
@@ -79,6 +81,8 @@ class TrainedRun(Record):
 
     run_name: str
     submission_id: str
+    attempt: int
+    """Number of the attempt at training that told all this, from 1."""
     mazes: MazesRef
     model_path: str
     """Folder of the base model, as the cluster's nodes see it."""

@@ -68,7 +68,7 @@ class RayJobs:
 
     def state(self, submission_id: str) -> JobState:
         info = self._ask(lambda client: client.get_job_info(submission_id))
-        return JobState(status=str(info.status.value), message=info.message or "")
+        return JobState(status=str(info.status.value), message=info.message or "", entrypoint=info.entrypoint)
 
     def stop(self, submission_id: str) -> None:
         self._ask(lambda client: client.stop_job(submission_id))

@@ -47,7 +47,7 @@ def promote_adapter(
 ) -> ChampionChange | None:
     """Register the adapter; move the champion's name when the proof holds and the gate says so."""
     registry = registry_of(settings)
-    registry.register(certificate.adapter, context.training.run_id, verdict.candidate_solved)
+    registry.register(certificate.adapter, context.run.run_id, verdict.candidate_solved)
     if not certificate.holds or verdict.decision != "promote":
         return None
     return registry.promote(certificate.adapter.name)

@@ -19,7 +19,7 @@ def publish_adapter(
     context: RunContext, server: ServerSettings, best: BestStep, cluster: ClusterRef
 ) -> PublishedAdapter:
     """Check and upload as a Ray job named after run and step; a second call finds the first one's adapter."""
-    order = publish_job(server, best, context.training.run_id)
+    order = publish_job(server, best, context.run.run_id)
     job = run_job(context, cluster, f"publish-{order.step}", "serving.publish", order)
     store = AdapterStore(boto3.client("s3"), server.adapters_uri, order.adapter_name)
     manifest = store.manifest()

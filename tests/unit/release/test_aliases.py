@@ -70,7 +70,7 @@ def registry(tracking_uri: str, s3: FakeS3, server: ServerSettings) -> ChampionR
 
 
 def settings(tracking_uri: str, server: ServerSettings) -> ChampionSettings:
-    return ChampionSettings(server=server, tracking=TrackingSettings(tracking_uri=tracking_uri))
+    return ChampionSettings(server=server, tracking=TrackingSettings(tracking_uri=tracking_uri, outbox_dir="unused"))
 
 
 def adapter(name: str) -> PublishedAdapter:
