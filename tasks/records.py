@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from rl.events import Probed
+from rl.grpo.settings import TrainJob
 from rl.maze.score import EvalReport
 from rl.proof.settings import Questions
 from tasks.settings import JobSettings
@@ -152,6 +153,16 @@ class TrainingSide(Record):
     questions: Questions
     answers: tuple[Probed, ...]
     """One a question, by transformers and peft."""
+
+
+class FinishedTraining(Record):
+    """A training whose best step is in the object store and has answered the proof's questions."""
+
+    order: TrainJob
+    """What was asked of it."""
+    best: BestStep
+    adapter: PublishedAdapter
+    trained: TrainingSide
 
 
 class ServingSide(Record):

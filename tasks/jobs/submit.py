@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable
 
 from tasks.errors import OtherSettings, StageError, UnknownJobState
-from tasks.jobs.api import JobsClient
+from tasks.jobs.api import LIVE, JobsClient
 from tasks.jobs.follow import FollowLimits, JobStory, Sinks, follow_job
 from tasks.settings import JobSettings
 
@@ -61,6 +61,16 @@ def submit_once(jobs: JobsClient, name: str, command: str, take_up: TakeUp = equ
     if not chosen:
         jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"})
     return chosen or submission_id
+
+
+def live_job(jobs: JobsClient, name: str) -> str:
+    """The attempt of this name that waits or runs; empty where there is none."""
+    known, attempt = set(jobs.submission_ids()), 1
+    while (submission_id := f"{name}-{attempt}") in known:
+        if jobs.state(submission_id).status in LIVE:
+            return submission_id
+        attempt += 1
+    return ""
 
 
 def order_of(command: str) -> str:

@@ -21,24 +21,30 @@ from tasks.jobs.ray_jobs import RayJobs
 from tasks.jobs.submit import is_of
 from tasks.readiness.nodes import check_nodes, ready_job
 from tasks.readiness.settings import ReadinessSettings, RunNeeds
-from tasks.records import ClusterRef
+from tasks.records import Check, ClusterRef
 from tasks.run import RunContext
 from tasks.stage import stage
 
 
 @stage
 def check_readiness(context: RunContext, settings: ReadinessSettings, needs: RunNeeds, cluster: ClusterRef) -> None:
-    """Run every check, show the table, keep it in MLflow; raises ClusterNotReady with all that does not hold."""
+    """Run every check, show the table, keep it in MLflow; raises ClusterNotReady with all that does not hold.
+
+    Nodes on which this run's training goes on are asked nothing: what they could not do, it says itself.
+    """
     theirs = hosting_of(needs.hosting).checks(needs.serve_dashboard)
     ours = own_checks(needs.adapters_uri, context.run_name, cluster)
-    found = run_checks([*ours, *theirs], settings.timeout_s)
-    found += check_nodes(
-        lambda: RayJobs(cluster.jobs_address),
-        cluster.job,
-        ready_job(settings.nodes, needs, context.run_name),
-        StoreCheck(adapters_uri=needs.adapters_uri, name=f"{context.run_name}-job", timeout_s=settings.timeout_s),
-        JobNews(context),
-    )
+    found = [*run_checks([*ours, *theirs], settings.timeout_s)]
+    if cluster.own_job:
+        found.append(Check(name="the nodes", holds=True, found=f"not asked: {cluster.own_job} trains on them"))
+    else:
+        found += check_nodes(
+            lambda: RayJobs(cluster.jobs_address),
+            cluster.job,
+            ready_job(settings.nodes, needs, context.run_name),
+            StoreCheck(adapters_uri=needs.adapters_uri, name=f"{context.run_name}-job", timeout_s=settings.timeout_s),
+            JobNews(context),
+        )
     rows = [check.model_dump() for check in found]
     context.page.table("readiness", rows, "Is everything there?")
     context.run.text(json.dumps(rows, indent=1), "readiness.json")

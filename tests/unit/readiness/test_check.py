@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import io
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+import tasks.readiness.check
 from serving.publish import UploadFailed, try_store
 from tasks.checks import ToCheck, Unready, require_ready, run_checks
 from tasks.errors import ClusterNotReady
-from tasks.readiness.check import others
+from tasks.readiness.check import check_readiness, others
+from tasks.records import ClusterRef
+from tasks.settings import JobSettings
+from tests.recording import recording
 
 
 def test_all_checks_run_and_all_failures_are_told_at_once() -> None:
@@ -87,3 +92,25 @@ def test_a_store_that_refuses_one_of_the_three_is_named_with_its_words(verb: str
 def test_a_store_that_gives_back_something_else_is_found_out() -> None:
     with pytest.raises(UploadFailed, match="1 bytes were written and 0 other ones read"):
         try_store(Store(forgets=True), "s3://models/a", "r")
+
+
+@pytest.mark.parametrize("own_job", ["", "r-train-1"])
+def test_nodes_on_which_this_run_trains_already_are_asked_nothing(
+    monkeypatch: pytest.MonkeyPatch, own_job: str
+) -> None:
+    asked: list[str] = []
+    check = tasks.readiness.check
+    for name, answer in {
+        "own_checks": [ToCheck("ray", lambda: "6 GPUs", "")],
+        "hosting_of": SimpleNamespace(checks=lambda dashboard: []),
+        "ready_job": None,
+        "StoreCheck": None,
+    }.items():
+        monkeypatch.setattr(check, name, lambda *args, answer=answer, **kwargs: answer)
+    monkeypatch.setattr(check, "check_nodes", lambda *args: asked.append("nodes") or [])
+    job = JobSettings(project_dir="/p", python="python")
+    cluster = ClusterRef(jobs_address="http://ray", ray_version="2", num_gpus=2, job=job, own_job=own_job)
+    needs: Any = SimpleNamespace(hosting=None, serve_dashboard="", adapters_uri="s3://b/a")
+    settings: Any = SimpleNamespace(timeout_s=1, nodes=None)
+    check_readiness.fn(recording()[0], settings, needs, cluster)
+    assert asked == ([] if own_job else ["nodes"])
