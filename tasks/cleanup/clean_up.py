@@ -100,9 +100,7 @@ def _images(scope: CleanupScope, kube: KubeRay, hosting: HyperPodSettings) -> li
 
 def champions(settings: ChampionSettings) -> dict[str, str]:
     """Adapters that stay whatever is asked, and why."""
-    registry = registry_of(settings)
-    aliases = {"champion": registry.champion(), "previous": registry.previous()}
-    return {name: f"it is {alias}" for alias, name in aliases.items() if name}
+    return registry_of(settings).kept()
 
 
 def usd_per_h(left: list[Leftover]) -> float:

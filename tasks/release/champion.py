@@ -70,7 +70,10 @@ def move_champion(context: RunContext, settings: ChampionSettings, adapter_name:
 
 @stage
 def roll_champion_back(context: RunContext, settings: ChampionSettings) -> ChampionChange:
-    """Go back to the champion before this one."""
+    """Go back to the champion before this one; repeated, it stays there."""
     change = registry_of(settings).roll_back()
-    context.page.say(f"champion is {change.champion} again, rolled back from {change.previous}")
+    context.page.say(
+        f"champion is {change.champion} again, rolled back from {change.previous}; promote {change.previous} by its "
+        "name to bring it back"
+    )
     return change
