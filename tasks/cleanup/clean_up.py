@@ -81,7 +81,7 @@ def parts_of(context: RunContext, scope: CleanupScope) -> list[LeftPart]:
         *parts,
         RayResources("serving", hosting, kube),
         RayResources("training", hosting, kube),
-        Identity(hosting, PodIdentity(hosting.region, hosting.eks_cluster)),
+        Identity(hosting, PodIdentity(hosting.region, hosting.eks_cluster), kube),
         adapters,
         *_images(scope, kube, hosting),
         Machines(hosting, HyperPodMachines(hosting.region, hosting.hyperpod_cluster)),

@@ -10,8 +10,9 @@ from tasks.cleanup.parts import Leftover
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
 from tasks.cluster.kube_waits import wait_until_gone
 from tasks.cluster.kuberay import KubeRay
-from tasks.cluster.manifests import RUN_LABEL
+from tasks.cluster.owners import is_ours, run_of, whose
 from tasks.cluster.settings import HyperPodSettings
+from tasks.errors import ClusterNotReady
 from tasks.image.ecr import Ecr
 
 HOURS_PER_MONTH = 730
@@ -29,17 +30,25 @@ class RayResources:
         there = self._kube.look(kind, settings.namespace, name)
         if there is None:
             return []
-        owner = there["metadata"].get("labels", {}).get(RUN_LABEL, run_name)
-        keep = "" if owner == run_name else f"it belongs to run {owner}"
+        keep = self._why_it_stays(there, run_name)
         state = there.get("status", {}).get("state") or there.get("status", {}).get("serviceStatus") or "no status"
         where = f"{kind} {settings.namespace}/{name}"
         return [Leftover(part=self.name, name=where, found=state, usd_per_h=round(usd_per_h, 2), keep=keep)]
 
     def remove(self, run_name: str, left: Leftover) -> None:
+        """Looked at again: between the look and now another run may have taken it over."""
         settings = self._settings
         kind, name, _ = self._resource()
+        there = self._kube.look(kind, settings.namespace, name)
+        if there is not None and (why := self._why_it_stays(there, run_name)):
+            raise ClusterNotReady(f"{left.name} was not removed: {why}, since a moment ago; run the clean-up again")
         if self._kube.delete(kind, settings.namespace, name):
             wait_until_gone(self._kube, kind, settings.namespace, name, settings.ready_timeout_s, settings.poll_s)
+
+    def _why_it_stays(self, there: dict[str, Any], run_name: str) -> str:
+        if self.name == "training":
+            return "" if run_of(there) == run_name else f"it belongs to {whose(there)}"
+        return "" if is_ours(there) else "it was not made by this pipeline"
 
     def _resource(self) -> tuple[str, str, float]:
         """Kind, name and what the machines that it asks for cost an hour."""
@@ -51,18 +60,26 @@ class RayResources:
 
 
 class Identity:
-    """The pods' Pod Identity association; the role stays, the pipeline did not make it."""
+    """The pods' Pod Identity association; the role stays, the pipeline did not make it.
+
+    It belongs to no run: while either cluster is there its pods need it to reach S3.
+    """
 
     name = "identity"
 
-    def __init__(self, settings: HyperPodSettings, identity: PodIdentity) -> None:
-        self._settings, self._identity = settings, identity
+    def __init__(self, settings: HyperPodSettings, identity: PodIdentity, kube: KubeRay) -> None:
+        self._settings, self._identity, self._kube = settings, identity, kube
 
     def find(self, run_name: str) -> list[Leftover]:
         settings = self._settings
         role = self._identity.role(settings.namespace, settings.service_account)
+        if role is None:
+            return []
+        resources = (("RayCluster", settings.train_cluster), ("RayService", settings.serve_name))
+        users = [f"{kind} {name}" for kind, name in resources if self._kube.look(kind, settings.namespace, name)]
         name = f"{settings.namespace}/{settings.service_account}"
-        return [] if role is None else [Leftover(part=self.name, name=name, found=role)]
+        keep = f"pods of {' and '.join(users)} need it" if users else ""
+        return [Leftover(part=self.name, name=name, found=role, keep=keep)]
 
     def remove(self, run_name: str, left: Leftover) -> None:
         self._identity.remove(self._settings.namespace, self._settings.service_account)

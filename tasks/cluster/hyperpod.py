@@ -11,9 +11,10 @@ from tasks.cluster.aws import HyperPodMachines, PodIdentity
 from tasks.cluster.checks import cluster_checks, machine_checks
 from tasks.cluster.kube_waits import wait_for_cluster, wait_for_identity, wait_for_service, wait_until_gone
 from tasks.cluster.kuberay import KubeRay
-from tasks.cluster.manifests import RUN_LABEL, ray_cluster, ray_service, service_account
+from tasks.cluster.manifests import Manifest, ray_cluster, ray_service, service_account
+from tasks.cluster.owners import is_ours, run_of, whose
 from tasks.cluster.settings import HyperPodSettings
-from tasks.errors import RolloutFailed
+from tasks.errors import ClusterNotReady, RolloutFailed
 from tasks.records import ImageRef
 
 Say = Callable[[str], object]
@@ -36,9 +37,11 @@ class HyperPod:
     def training_up(self, run_name: str, images: Mapping[str, ImageRef], say: Say) -> None:
         """Machines are looked at first: a RayCluster without them would wait for an hour."""
         settings = self._settings
+        wanted = ray_cluster(settings, run_name, _image(images, "train", settings.train_image))
         require_ready(run_checks(machine_checks(settings, self._kube, self._machines), settings.check_timeout_s))
+        self._claim(wanted, run_name, say)
         self._identity_first(say)
-        self._apply(ray_cluster(settings, run_name, _image(images, "train", settings.train_image)), say)
+        self._apply(wanted, say)
         self._wait_for_training(say)
         wait_for_identity(
             self._kube,
@@ -60,8 +63,8 @@ class HyperPod:
         where = f"RayCluster {settings.namespace}/{settings.train_cluster}"
         if there is None:
             say(f"{where}: not there")
-        elif (owner := there["metadata"].get("labels", {}).get(RUN_LABEL)) != run_name:
-            say(f"{where} belongs to {owner}: left alone")
+        elif run_of(there) != run_name:
+            say(f"{where} belongs to {whose(there)}: left alone")
         else:
             self._delete("RayCluster", settings.train_cluster, say)
 
@@ -71,6 +74,11 @@ class HyperPod:
         image = _image(images, "serve", settings.serve_image)
         wanted = ray_service(settings, server, image)
         there = self._kube.look("RayService", settings.namespace, settings.serve_name)
+        if there is not None and not is_ours(there) and not settings.take_over:
+            raise RolloutFailed(
+                f"RayService {settings.namespace}/{settings.serve_name} was not made by this pipeline; choose another "
+                "hosting.serve_name, or set hosting.take_over to make it this pipeline's"
+            )
         if there is not None and not self._kube.same_pods(there, wanted):
             if not settings.replace_serving:
                 raise RolloutFailed(
@@ -94,6 +102,29 @@ class HyperPod:
 
     def checks(self, serve_dashboard: str) -> list[ToCheck]:
         return cluster_checks(self._settings, self._kube, self._identity)
+
+    def _claim(self, wanted: Manifest, run_name: str, say: Say) -> None:
+        """A RayCluster that is there is this run's, with these pods, or it is not touched unless ``take_over`` says so.
+
+        Patched pods would not change: the run would train in another image than its records name.
+        """
+        settings = self._settings
+        there = self._kube.look("RayCluster", settings.namespace, settings.train_cluster)
+        if there is None:
+            return
+        where = f"RayCluster {settings.namespace}/{settings.train_cluster}"
+        same_pods, owner = self._kube.same_pods(there, wanted), whose(there)
+        if run_of(there) == run_name and same_pods:
+            return
+        if not settings.take_over:
+            is_so = f"belongs to {owner}, not to {run_name}" if run_of(there) != run_name else "runs other pods than now"
+            raise ClusterNotReady(
+                f"{where} {is_so}; clean up after its owner (cleanup, part training), choose another "
+                "hosting.train_cluster, or set hosting.take_over: whatever trains there may die of it"
+            )
+        say(f"{where} belonged to {owner}: taken over by {run_name}")
+        if not same_pods:
+            self._delete("RayCluster", settings.train_cluster, say)
 
     def _identity_first(self, say: Say) -> None:
         """Pods get their AWS credentials when they are admitted, so account and association are there before them."""

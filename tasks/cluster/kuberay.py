@@ -21,7 +21,7 @@ from tasks.errors import KubernetesRefused, KubernetesUnreachable
 DIGEST_ANNOTATION = "maze-retrain/sha256"
 """Over the document that was applied: the API server fills in defaults, so a resource cannot be compared with it."""
 PODS_ANNOTATION = "maze-retrain/pods-sha256"
-"""Over a RayService's pods alone."""
+"""Over the pods of a RayService or a RayCluster alone."""
 RAY_KINDS = {"RayCluster": "rayclusters", "RayService": "rayservices"}
 Applied = Literal["created", "changed", "unchanged"]
 
@@ -69,8 +69,8 @@ class KubeRay:
         kind, metadata = manifest["kind"], manifest["metadata"]
         digest = _digest(manifest)
         marks = {DIGEST_ANNOTATION: digest}
-        if kind == "RayService":
-            marks[PODS_ANNOTATION] = _digest(manifest["spec"]["rayClusterConfig"])
+        if kind in RAY_KINDS:
+            marks[PODS_ANNOTATION] = _digest(_pods_of(manifest))
         marked = {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **marks}}}
         there = self.look(kind, metadata["namespace"], metadata["name"])
         if there is None:
@@ -82,10 +82,8 @@ class KubeRay:
         return "changed"
 
     def same_pods(self, there: dict[str, Any], wanted: dict[str, Any]) -> bool:
-        """Whether a RayService was applied with these pods; only its application may change in place."""
-        return there["metadata"].get("annotations", {}).get(PODS_ANNOTATION) == _digest(
-            wanted["spec"]["rayClusterConfig"]
-        )
+        """Whether a Ray resource was applied with these pods: KubeRay never changes pods that run."""
+        return there["metadata"].get("annotations", {}).get(PODS_ANNOTATION) == _digest(_pods_of(wanted))
 
     def delete(self, kind: str, namespace: str, name: str) -> bool:
         """Ask for a resource's end, what it owns first; False when there was none."""
@@ -157,6 +155,12 @@ class KubeRay:
 
 def _digest(document: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _pods_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What a Ray resource's pods are made of; a RayService has its application beside it."""
+    spec = manifest["spec"]
+    return spec.get("rayClusterConfig", spec)
 
 
 def _refusal(error: ApiException) -> str:

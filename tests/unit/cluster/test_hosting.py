@@ -55,7 +55,7 @@ class Account:
         return [
             RayResources("serving", self.settings, self.kube),
             RayResources("training", self.settings, self.kube),
-            Identity(self.settings, self.identity),
+            Identity(self.settings, self.identity, self.kube),
             Machines(self.settings, self.machines),
         ]
 
@@ -210,7 +210,7 @@ def test_a_service_that_fails_says_what_its_replicas_said(account: Account) -> N
 def test_a_run_takes_down_its_own_cluster_and_no_other_one_s(account: Account) -> None:
     account.kube.apply(ray_cluster(account.settings, "another", "i"))
     account.hosting().training_down("r", account.said.append)
-    assert account.said == ["RayCluster maze/skyrl-visgym belongs to another: left alone"]
+    assert account.said == ["RayCluster maze/skyrl-visgym belongs to run another: left alone"]
     account.hosting().training_down("another", account.said.append)
     account.hosting().training_down("another", account.said.append)
     assert account.said[-2:] == ["RayCluster maze/skyrl-visgym: gone", "RayCluster maze/skyrl-visgym: not there"]
