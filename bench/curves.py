@@ -23,7 +23,7 @@ from flows.settings import RetrainSettings
 from rl.maze.score import EvalReport
 from tasks.evidence.pictures import save_png
 from tasks.jobs.ray_jobs import RayJobs
-from tasks.jobs.submit import entrypoint, followed_to_its_end, submit_once
+from tasks.jobs.submit import entrypoint, followed_to_its_end, limits_of, submit_once
 from tasks.release.gate import compare, wilson_interval
 
 OUT = Path(".local/bench/curves.json")
@@ -37,7 +37,7 @@ def train_side(settings: RetrainSettings, side: str) -> list[EvalReport]:
     submission_id = submit_once(
         jobs, job.run_name, entrypoint(settings.job, "bench.side", side, "curve", job.model_dump_json())
     )
-    story = followed_to_its_end(jobs, submission_id, Collected(), settings.job)
+    story = followed_to_its_end(jobs, submission_id, Collected(), limits_of(settings.job))
     return [story.evaluations[step] for step in sorted(story.evaluations)]
 
 

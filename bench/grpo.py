@@ -28,7 +28,7 @@ from rl.grpo.settings import TrainJob
 from rl.maze.run_mazes import prepare_mazes
 from rl.maze.score import EvalReport
 from tasks.jobs.ray_jobs import RayJobs
-from tasks.jobs.submit import entrypoint, followed_to_its_end, submit_once
+from tasks.jobs.submit import entrypoint, followed_to_its_end, limits_of, submit_once
 
 OUT = Path(".local/bench/latest.json")
 NUM_STEPS = 2
@@ -86,7 +86,7 @@ def play_side(settings: RetrainSettings, side: str, number: int) -> dict[str, fl
     submitted = time.monotonic()
     command = entrypoint(settings.job, "bench.side", side, "steps", job.model_dump_json())
     submission_id = submit_once(jobs, job.run_name, command)
-    followed_to_its_end(jobs, submission_id, found, settings.job)
+    followed_to_its_end(jobs, submission_id, found, limits_of(settings.job))
     assert found.first_rollout_at is not None, "the job never said that it generates"
     steps = [values for step, values in found.values.items() if step > 0]
     timing = {

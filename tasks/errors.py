@@ -58,6 +58,10 @@ class TrainingJobFailed(StageError):
     """The Ray job ended in another state than SUCCEEDED."""
 
 
+class UnknownJobState(StageError):
+    """Ray describes a job in a word that this version does not know."""
+
+
 class TrainingStalled(StageError):
     """The Ray job went silent and was stopped."""
 

@@ -13,7 +13,7 @@ from tasks.cleanup.parts import Leftover
 from tasks.errors import ClusterUnreachable
 from tasks.jobs.api import JobsClient
 from tasks.jobs.follow import Sinks
-from tasks.jobs.submit import entrypoint, followed_to_its_end, is_of, submit_anew
+from tasks.jobs.submit import entrypoint, followed_to_its_end, is_of, limits_of, submit_anew
 from tasks.settings import JobSettings
 
 
@@ -80,5 +80,5 @@ class Checkpoints:
         submission_id = submit_anew(
             jobs, f"{run_name}-clean", entrypoint(self._job, "rl.grpo.clean", order.model_dump_json())
         )
-        story = followed_to_its_end(jobs, submission_id, self._sinks, self._job)
+        story = followed_to_its_end(jobs, submission_id, self._sinks, limits_of(self._job))
         return list(story.stored.values())

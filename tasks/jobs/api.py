@@ -6,18 +6,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+FINAL = ("STOPPED", "SUCCEEDED", "FAILED")
+LIVE = ("PENDING", "RUNNING")
+
 
 @dataclass(frozen=True)
 class JobState:
     """A Ray job as the Jobs API describes it."""
 
     status: str
-    """PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED."""
+    """PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED; another word where Ray has got a new one."""
     message: str
 
     @property
     def is_final(self) -> bool:
-        return self.status in ("STOPPED", "SUCCEEDED", "FAILED")
+        return self.status in FINAL
+
+    @property
+    def is_known(self) -> bool:
+        """Whether this version knows what the word means."""
+        return self.status in FINAL + LIVE
 
 
 class JobsClient(Protocol):
@@ -32,7 +40,7 @@ class JobsClient(Protocol):
     def state(self, submission_id: str) -> JobState: ...
 
     def log_lines(self, submission_id: str, silence_s: float) -> Iterator[str]:
-        """Every line from the start to the job's end, each whole.
+        """Every line from the start, each whole: to the job's end, or until the connection ends before it.
 
         Raises LogBrokeOff when the connection breaks, TimeoutError after ``silence_s`` seconds without a word.
         """

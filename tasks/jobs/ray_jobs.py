@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import aiohttp
@@ -26,6 +27,8 @@ RETRY_PAUSES_S = (1.0, 5.0, 15.0, 30.0)
 """Between tries of a request that met a server error or no server."""
 OPENING_PAUSES_S = (1.0, 5.0)
 """Between tries to open the first session: a person may wait for it."""
+FIRST_LOOK_S = 1.0
+"""Silence after which a job's state is asked while its log is tailed; each further look takes twice as long."""
 UNFINISHED = ("PENDING", "RUNNING")
 
 
@@ -96,29 +99,69 @@ class RayJobs:
                     ) from error
 
     def log_lines(self, submission_id: str, silence_s: float) -> Iterator[str]:
-        """The job's log from its first line, over the websocket that tails it.
+        """The job's log from its first line: tailed while it runs, the rest at once when it is over.
+
+        Ray's own stream ends up to five seconds after the job, and ends as properly when a proxy closes it; so the
+        job's state is asked, and what the stream did not bring is fetched whole.
 
         Raises LogBrokeOff when the connection breaks, and TimeoutError after ``silence_s`` without a word.
         """
-        loop = asyncio.new_event_loop()
+        num_told = 0
+        if not self.state(submission_id).is_final:
+            for line in self._tailed(submission_id, silence_s):
+                num_told += 1
+                yield line
+        if self.state(submission_id).is_final:
+            yield from islice(self._whole_log(submission_id), num_told, None)
+
+    def _whole_log(self, submission_id: str) -> list[str]:
+        """Lines of a job that is over; raises LogBrokeOff where the head cannot read them."""
         try:
-            chunks = self._client.tail_job_logs(submission_id).__aiter__()
-            rest = ""
+            text = self._ask(lambda client: client.get_job_logs(submission_id))
+        except ClusterUnreachable as error:
+            raise LogBrokeOff(str(error)) from error
+        return text.removesuffix("\n").split("\n") if text else []
+
+    def _tailed(self, submission_id: str, silence_s: float) -> Iterator[str]:
+        """Whole lines as the websocket brings them, until it closes or the job is seen to be over."""
+        loop, rest = asyncio.new_event_loop(), ""
+        stream: Any = self._client.tail_job_logs(submission_id)
+        try:
             while True:
+                asked = loop.create_task(anext(stream))
+                if not self._answered(loop, asked, submission_id, silence_s):
+                    return
                 try:
-                    rest += loop.run_until_complete(asyncio.wait_for(chunks.__anext__(), silence_s))
+                    rest += asked.result()
                 except StopAsyncIteration:
-                    break
+                    return
                 except (aiohttp.ClientError, RuntimeError) as error:
                     # What came of a line is not the line: it is heard whole when the log is taken up again.
                     raise LogBrokeOff(str(error)) from error
                 *lines, rest = rest.split("\n")
                 yield from lines
-            # A proxy that goes away closes the connection as properly as the end of a job does.
-            if rest and self.state(submission_id).is_final:
-                yield rest
         finally:
+            loop.run_until_complete(stream.aclose())
             loop.close()
+
+    def _answered(
+        self, loop: asyncio.AbstractEventLoop, asked: asyncio.Task[str], submission_id: str, silence_s: float
+    ) -> bool:
+        """Wait for the stream's next words; False when the job is over. Raises TimeoutError after ``silence_s``."""
+        waited_s, look_s = 0.0, FIRST_LOOK_S
+        while True:
+            pause_s = min(look_s, max(0.0, silence_s - waited_s))
+            loop.run_until_complete(asyncio.wait({asked}, timeout=pause_s))
+            waited_s, look_s = waited_s + pause_s, 2 * look_s
+            if asked.done():
+                return True
+            if waited_s < silence_s and not self.state(submission_id).is_final:
+                continue
+            asked.cancel()
+            loop.run_until_complete(asyncio.wait({asked}))
+            if waited_s >= silence_s:
+                raise TimeoutError
+            return False
 
 
 def cluster_resources(

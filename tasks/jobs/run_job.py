@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from tasks.jobs.follow import JobStory
 from tasks.jobs.news import JobNews
 from tasks.jobs.ray_jobs import RayJobs
-from tasks.jobs.submit import entrypoint, followed_to_its_end, submit_once
+from tasks.jobs.submit import entrypoint, followed_to_its_end, limits_of, submit_once
 from tasks.records import ClusterRef
 from tasks.run import RunContext
 
@@ -22,6 +22,6 @@ def run_job(context: RunContext, cluster: ClusterRef, stage: str, module: str, o
     submission_id = submit_once(jobs, f"{context.run_name}-{stage}", command)
     context.page.say(f"following Ray job {submission_id}")
     context.training.tags({f"ray.{stage}": submission_id})
-    story = followed_to_its_end(jobs, submission_id, JobNews(context), cluster.job)
+    story = followed_to_its_end(jobs, submission_id, JobNews(context), limits_of(cluster.job))
     story.submission_id = submission_id
     return story

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 
+from tasks.errors import StageError, UnknownJobState
 from tasks.jobs.api import JobsClient
-from tasks.jobs.follow import JobStory, Sinks, follow_job
+from tasks.jobs.follow import FollowLimits, JobStory, Sinks, follow_job
 from tasks.settings import JobSettings
 
 
@@ -28,7 +29,13 @@ def submit_once(jobs: JobsClient, name: str, command: str) -> str:
     known = set(jobs.submission_ids())
     attempt = 1
     while (submission_id := f"{name}-{attempt}") in known:
-        if jobs.state(submission_id).status not in ("FAILED", "STOPPED"):
+        state = jobs.state(submission_id)
+        if not state.is_known:
+            raise UnknownJobState(
+                f"job {submission_id} is {state.status}, a word that this version does not know; wait until it is over "
+                "or stop it (ray job stop), then run again"
+            )
+        if state.status not in ("FAILED", "STOPPED"):
             return submission_id
         attempt += 1
     jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"})
@@ -50,14 +57,34 @@ def submit_anew(jobs: JobsClient, name: str, command: str) -> str:
     return submission_id
 
 
-def followed_to_its_end(jobs: JobsClient, submission_id: str, sinks: Sinks, job: JobSettings) -> JobStory:
+def followed_to_its_end(
+    jobs: JobsClient, submission_id: str, sinks: Sinks, limits: FollowLimits, story: JobStory | None = None
+) -> JobStory:
     """Follow a job and return its story; whatever ends the following early stops the job.
 
-    Cancellation of a flow arrives here as an exception too: no job is left that nobody follows.
+    Cancellation of a flow arrives here as an exception too: no job is left that nobody follows. What came first is
+    what is raised: a stop that fails is a note on it.
     """
     try:
-        return follow_job(jobs, submission_id, sinks, job.stall_timeout_s, job.reconnect_s)
-    except BaseException:
-        if not jobs.state(submission_id).is_final:
-            jobs.stop(submission_id)
+        return follow_job(jobs, submission_id, sinks, limits, story)
+    except BaseException as error:
+        _stop(jobs, submission_id, error)
         raise
+
+
+def _stop(jobs: JobsClient, submission_id: str, because: BaseException) -> None:
+    """Stop a job that may still run, whatever the look at its state says."""
+    try:
+        if jobs.state(submission_id).is_final:
+            return
+    except StageError as error:
+        because.add_note(f"the state of job {submission_id} is not known: {error}")
+    try:
+        jobs.stop(submission_id)
+    except StageError as error:
+        because.add_note(f"job {submission_id} could not be stopped and may still run: {error}")
+
+
+def limits_of(job: JobSettings) -> FollowLimits:
+    """How long a job of these settings is waited for."""
+    return FollowLimits(stall_timeout_s=job.stall_timeout_s, reconnect_s=job.reconnect_s)

@@ -12,8 +12,8 @@ from serving.store_check import CHECK as STORE_CHECK
 from serving.store_check import StoreCheck
 from tasks.errors import StageError, TrainingStalled
 from tasks.jobs.api import JobsClient
-from tasks.jobs.follow import JobStory, Sinks, follow_job
-from tasks.jobs.submit import submit_anew
+from tasks.jobs.follow import FollowLimits, JobStory, Sinks
+from tasks.jobs.submit import followed_to_its_end, submit_anew
 from tasks.readiness.settings import RunNeeds
 from tasks.records import Check
 from tasks.settings import JobSettings
@@ -33,7 +33,7 @@ def check_nodes(
     try:
         jobs = connect()
         submission_id = submit_anew(jobs, f"{order.run_name}-ready", command(job, order, store))
-        _follow(jobs, submission_id, sinks, stall_s, job.reconnect_s, story)
+        followed_to_its_end(jobs, submission_id, sinks, FollowLimits(stall_s, job.reconnect_s), story)
     except TrainingStalled:
         ended_by = f"it said nothing for {stall_s:g} s and was stopped"
     except StageError as error:
@@ -69,15 +69,3 @@ def ready_job(checks: NodeReadiness, needs: RunNeeds, run_name: str) -> ReadyJob
         model_path=needs.model_path,
         tracking_uri=needs.tracking_uri,
     )
-
-
-def _follow(
-    jobs: JobsClient, submission_id: str, sinks: Sinks, stall_timeout_s: float, reconnect_s: float, story: JobStory
-) -> None:
-    """To the job's end; whatever ends the following early stops the job."""
-    try:
-        follow_job(jobs, submission_id, sinks, stall_timeout_s, reconnect_s, story=story)
-    except BaseException:
-        if not jobs.state(submission_id).is_final:
-            jobs.stop(submission_id)
-        raise

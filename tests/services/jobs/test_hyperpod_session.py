@@ -15,7 +15,7 @@ import yaml
 
 from tasks.cleanup.in_ray import Jobs
 from tasks.errors import ClusterUnreachable, SubmissionRefused
-from tasks.jobs.follow import follow_job
+from tasks.jobs.follow import FollowLimits, follow_job
 from tasks.jobs.news import JobNews
 from tasks.jobs.ray_jobs import OPENING_PAUSES_S, RayJobs, cluster_resources
 from tasks.jobs.submit import submit_once
@@ -87,7 +87,7 @@ def test_a_job_outlives_its_session_and_no_line_of_it_is_lost(endpoint: HyperPod
     endpoint.breaks_after = "line 7 be"
     page = RecordingPage([])
     sinks = JobNews(replace(recording()[0], page=page))
-    follow_job(jobs, submission_id, sinks, stall_timeout_s=60, reconnect_s=0.1)
+    follow_job(jobs, submission_id, sinks, FollowLimits(stall_timeout_s=60, reconnect_s=0.1))
     assert [line for line in page.said if line.startswith("line")] == [
         f"line {number} begins and ends" for number in range(20)
     ]

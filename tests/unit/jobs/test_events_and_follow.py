@@ -14,8 +14,8 @@ from rl.grpo.settings import TrainJob
 from rl.maze.score import EvalReport, Outcome
 from tasks.errors import LogBrokeOff, TrainingJobFailed, TrainingStalled
 from tasks.jobs.api import JobState
-from tasks.jobs.follow import MAX_REREADS, JobStory, follow_job
-from tasks.jobs.submit import followed_to_its_end, submit_once
+from tasks.jobs.follow import MAX_REREADS, FollowLimits, JobStory, follow_job
+from tasks.jobs.submit import followed_to_its_end, limits_of, submit_once
 from tasks.settings import JobSettings
 from tasks.training.train import trained_run
 from tests.unit.samples import MAZES
@@ -30,6 +30,9 @@ def report(step: int, num_solved: int, num_mazes: int = 4) -> EvalReport:
 
 def lines(*events: object) -> list[str]:
     return [PREFIX + event.model_dump_json() for event in events]  # type: ignore[attr-defined]
+
+
+LIMITS = FollowLimits(stall_timeout_s=60, reconnect_s=2)
 
 
 class RecordingSinks:
@@ -50,7 +53,10 @@ class RecordingSinks:
 
 
 class FakeJobs:
-    """Ray Jobs with a script: each connection delivers lines, then the job is in the next state."""
+    """Ray Jobs with a script: each connection delivers lines, then the job is in the next state.
+
+    The last connection and the last state are given again to whoever asks again.
+    """
 
     def __init__(self, connections: list[list[str]], states: list[str], known: Mapping[str, str] | None = None) -> None:
         self.connections, self.states, self.known = list(connections), list(states), dict(known or {})
@@ -69,7 +75,7 @@ class FakeJobs:
 
     def log_lines(self, submission_id: str, silence_s: float) -> Iterator[str]:
         self.events.append("connect")
-        for line in self.connections.pop(0):
+        for line in self.connections.pop(0) if len(self.connections) > 1 else self.connections[0]:
             if line == "SILENCE":
                 raise TimeoutError
             if line == "BREAK":
@@ -134,8 +140,9 @@ def test_a_broken_connection_is_taken_up_without_hearing_anything_twice() -> Non
         *lines(Evaluated(report=report(1, 3)), Progress(done=1, total=1, text="")),
     ]
     jobs, sinks, slept = FakeJobs([log[:2], log], ["RUNNING", "SUCCEEDED"]), RecordingSinks(), []
-    story = follow_job(jobs, "j", sinks, 60, 2, sleep=slept.append)
-    assert jobs.events == ["connect", "connect"]
+    story = follow_job(jobs, "j", sinks, LIMITS, sleep=slept.append)
+    # The third reads the log of a job that is over, and brings nothing new.
+    assert jobs.events == ["connect", "connect", "connect"]
     assert slept == [2]
     assert [entry for entry in sinks.heard if entry == "hello"] == ["hello"]
     assert next(entry for entry in sinks.heard if isinstance(entry, tuple) and entry[:2] == ("metrics", 1))[2] == {
@@ -147,7 +154,7 @@ def test_a_broken_connection_is_taken_up_without_hearing_anything_twice() -> Non
 def test_what_a_job_said_while_nobody_listened_is_heard_although_it_is_over() -> None:
     log = ["hello", *lines(Evaluated(report=report(1, 3)))]
     jobs, sinks = FakeJobs([[log[0], "BREAK"], ["BREAK"], log], ["SUCCEEDED"]), RecordingSinks()
-    story = follow_job(jobs, "j", sinks, 60, 2, sleep=lambda seconds: None)
+    story = follow_job(jobs, "j", sinks, LIMITS, sleep=lambda seconds: None)
     assert story.evaluations[1].num_solved == 3
     assert sinks.heard.count("hello") == 1
 
@@ -155,25 +162,25 @@ def test_what_a_job_said_while_nobody_listened_is_heard_although_it_is_over() ->
 def test_a_log_that_is_gone_is_not_waited_for_once_the_job_is_over() -> None:
     jobs = FakeJobs([["BREAK"]] * (MAX_REREADS + 1), ["FAILED"])
     with pytest.raises(TrainingJobFailed, match="job j is FAILED at step 0"):
-        follow_job(jobs, "j", RecordingSinks(), 60, 2, sleep=lambda seconds: None)
-    assert jobs.events == ["connect"] * (MAX_REREADS + 1)
+        follow_job(jobs, "j", RecordingSinks(), LIMITS, sleep=lambda seconds: None)
+    assert jobs.events == ["connect"] * (MAX_REREADS + 2)
 
 
 def test_a_failed_job_ends_with_the_fault_it_reported() -> None:
     log = ["loading", *lines(Fault(boundary="CannotStart", message="no GPU; bring one up"))]
     with pytest.raises(TrainingJobFailed, match="job j is FAILED at step 0; CannotStart: no GPU; bring one up"):
-        follow_job(FakeJobs([log], ["FAILED"]), "j", RecordingSinks(), 60, 2)
+        follow_job(FakeJobs([log], ["FAILED"]), "j", RecordingSinks(), LIMITS)
 
 
 def test_a_job_that_died_without_a_word_ends_with_its_last_lines() -> None:
     with pytest.raises(TrainingJobFailed, match=r"(?s)it reported no fault; its last lines:.*Killed"):
-        follow_job(FakeJobs([["\x1b[31mKilled\x1b[0m"]], ["FAILED"]), "j", RecordingSinks(), 60, 2)
+        follow_job(FakeJobs([["\x1b[31mKilled\x1b[0m"]], ["FAILED"]), "j", RecordingSinks(), LIMITS)
 
 
 def test_a_silent_job_is_stopped_and_says_how_to_go_on() -> None:
     jobs = FakeJobs([[*lines(Progress(done=3, total=9, text="")), "SILENCE"]], ["RUNNING"])
-    with pytest.raises(TrainingStalled, match="said nothing for 60 s at step 3 and was stopped"):
-        follow_job(jobs, "j", RecordingSinks(), 60, 2)
+    with pytest.raises(TrainingStalled, match="said nothing new for 60 s at step 3 and was stopped"):
+        follow_job(jobs, "j", RecordingSinks(), LIMITS)
     assert jobs.events == ["connect", "stop j"]
 
 
@@ -187,7 +194,7 @@ def test_whoever_stops_following_stops_the_job() -> None:
     jobs = FakeJobs([["hello"]], ["RUNNING"])
     settings = JobSettings(project_dir="/p", python="python")
     with pytest.raises(Cancelled):
-        followed_to_its_end(jobs, "j", Interrupted(), settings)
+        followed_to_its_end(jobs, "j", Interrupted(), limits_of(settings))
     assert jobs.events == ["connect", "stop j"]
 
 

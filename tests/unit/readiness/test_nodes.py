@@ -100,7 +100,13 @@ def test_a_job_that_dies_is_one_more_check_and_hides_nothing() -> None:
     ],
 )
 def test_a_job_that_says_too_little_does_not_pass(lines: list[str], found: str) -> None:
-    *_, ended = check_nodes(lambda: Jobs(lines), JOB, ORDER, STORE, JobNews(recording()[0]))
+    *_, ended = check_nodes(
+        lambda: Jobs(lines, ends="RUNNING" if "SILENCE" in lines else "SUCCEEDED"),
+        JOB,
+        ORDER,
+        STORE,
+        JobNews(recording()[0]),
+    )
     assert not ended.holds
     assert ended.found.startswith(found)
 
