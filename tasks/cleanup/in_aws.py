@@ -10,7 +10,7 @@ from tasks.cleanup.parts import Leftover
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
 from tasks.cluster.kube_waits import wait_until_gone
 from tasks.cluster.kuberay import KubeRay
-from tasks.cluster.owners import is_ours, run_of, whose
+from tasks.cluster.owners import NOT_THERE, delete_unless, foreign, is_ours
 from tasks.cluster.settings import HyperPodSettings
 from tasks.errors import ClusterNotReady
 from tasks.image.ecr import Ecr
@@ -39,15 +39,16 @@ class RayResources:
         """Looked at again: between the look and now another run may have taken it over."""
         settings = self._settings
         kind, name, _ = self._resource()
-        there = self._kube.look(kind, settings.namespace, name)
-        if there is not None and (why := self._why_it_stays(there, run_name)):
+        why = delete_unless(
+            self._kube, kind, settings.namespace, name, lambda there: self._why_it_stays(there, run_name)
+        )
+        if why and why != NOT_THERE:
             raise ClusterNotReady(f"{left.name} was not removed: {why}, since a moment ago; run the clean-up again")
-        if self._kube.delete(kind, settings.namespace, name):
-            wait_until_gone(self._kube, kind, settings.namespace, name, settings.ready_timeout_s, settings.poll_s)
+        wait_until_gone(self._kube, kind, settings.namespace, name, settings.ready_timeout_s, settings.poll_s)
 
     def _why_it_stays(self, there: dict[str, Any], run_name: str) -> str:
         if self.name == "training":
-            return "" if run_of(there) == run_name else f"it belongs to {whose(there)}"
+            return foreign(there, run_name)
         return "" if is_ours(there) else "it was not made by this pipeline"
 
     def _resource(self) -> tuple[str, str, float]:
@@ -78,7 +79,9 @@ class Identity:
         resources = (("RayCluster", settings.train_cluster), ("RayService", settings.serve_name))
         users = [f"{kind} {name}" for kind, name in resources if self._kube.look(kind, settings.namespace, name)]
         name = f"{settings.namespace}/{settings.service_account}"
-        keep = f"pods of {' and '.join(users)} need it" if users else ""
+        is_ours = self._identity.is_ours(settings.namespace, settings.service_account)
+        keep = "" if is_ours else "it was not made by this pipeline"
+        keep = f"pods of {' and '.join(users)} need it" if users else keep
         return [Leftover(part=self.name, name=name, found=role, keep=keep)]
 
     def remove(self, run_name: str, left: Leftover) -> None:

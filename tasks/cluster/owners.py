@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from tasks.cluster.kuberay import DIGEST_ANNOTATION
+from tasks.cluster.kuberay import DIGEST_ANNOTATION, ChangedMeanwhile, KubeRay
 from tasks.cluster.manifests import RUN_LABEL
+
+NOT_THERE = "not there"
 
 
 def run_of(there: dict[str, Any]) -> str:
@@ -19,6 +22,42 @@ def whose(there: dict[str, Any]) -> str:
     return f"run {owner}" if owner else f"nobody of ours (it has no label {RUN_LABEL})"
 
 
+def foreign(there: dict[str, Any], run_name: str) -> str:
+    """Why a RayCluster is not this run's to remove; empty where it is."""
+    return "" if run_of(there) == run_name else f"it belongs to {whose(there)}"
+
+
 def is_ours(there: dict[str, Any]) -> bool:
     """Whether this pipeline made the resource, for whichever run."""
     return DIGEST_ANNOTATION in there["metadata"].get("annotations", {})
+
+
+def settled[T](attempt: Callable[[], T], num_tries: int = 5) -> T:
+    """Look, judge and change with nothing of others' in between: what changed meanwhile is looked at again.
+
+    Raises ChangedMeanwhile when it never holds still.
+    """
+    for _ in range(num_tries - 1):
+        try:
+            return attempt()
+        except ChangedMeanwhile:
+            continue
+    return attempt()
+
+
+def delete_unless(kube: KubeRay, kind: str, namespace: str, name: str, judge: Callable[[dict[str, Any]], str]) -> str:
+    """Ask for a Ray resource's end: empty when it was asked for, otherwise why not.
+
+    ``judge`` says why what is there has to stay; exactly what it saw is deleted.
+    """
+
+    def attempt() -> str:
+        there = kube.look(kind, namespace, name)
+        if there is None:
+            return NOT_THERE
+        why = judge(there)
+        if not why:
+            kube.delete(there)
+        return why
+
+    return settled(attempt)

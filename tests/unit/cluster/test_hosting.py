@@ -104,6 +104,19 @@ def test_another_role_is_put_in_place_of_the_old_one(account: Account) -> None:
     assert account.aws.changes == ["POST a-1", "POST a-1"]
 
 
+def test_a_role_that_somebody_else_associated_is_neither_changed_nor_removed(account: Account) -> None:
+    old = "arn:aws:iam::123456789012:role/theirs"
+    account.aws.pod_identity("POST", None, {"namespace": "maze", "serviceAccount": "maze-ray", "roleArn": old}, {})
+    account.aws.changes.clear()
+    with pytest.raises(ClusterNotReady, match=r"is associated with .*/theirs, wanted .*/maze-ray, .* did not do that"):
+        account.hosting().training_up("r", IMAGES, account.said.append)
+    (left,) = clean(account.parts()[2:3], ("identity",), "r", dry_run=False, say=account.said.append)
+    assert left.keep == "it was not made by this pipeline"
+    assert account.aws.changes == []
+    account.hosting(take_over=True).training_up("r", IMAGES, account.said.append)
+    assert account.aws.changes == ["POST a-1"]
+
+
 def test_a_pod_that_was_admitted_too_early_is_made_again(account: Account) -> None:
     account.kubernetes.pods[2] = pod("ray-worker-1", identity=False)
     account.kubernetes.successors = [pod("ray-worker-9")]
@@ -210,10 +223,97 @@ def test_a_service_that_fails_says_what_its_replicas_said(account: Account) -> N
 def test_a_run_takes_down_its_own_cluster_and_no_other_one_s(account: Account) -> None:
     account.kube.apply(ray_cluster(account.settings, "another", "i"))
     account.hosting().training_down("r", account.said.append)
-    assert account.said == ["RayCluster maze/skyrl-visgym belongs to run another: left alone"]
+    assert account.said == ["RayCluster maze/skyrl-visgym: it belongs to run another"]
     account.hosting().training_down("another", account.said.append)
     account.hosting().training_down("another", account.said.append)
     assert account.said[-2:] == ["RayCluster maze/skyrl-visgym: gone", "RayCluster maze/skyrl-visgym: not there"]
+
+
+OTHER_IMAGES = {"train": IMAGES["train"].model_copy(update={"uri": f"registry/train@sha256:{'c' * 64}"})}
+
+
+def _nobodys(account: Account) -> None:
+    account.kube.apply(ray_cluster(account.settings, "r", IMAGES["train"].uri))
+    account.kubernetes.things[("maze", "rayclusters", "skyrl-visgym")]["metadata"]["labels"] = {"team": "vision"}
+
+
+def _another_run_s(account: Account) -> None:
+    account.hosting().training_up("nightly", IMAGES, account.said.append)
+
+
+def _its_own_with_other_pods(account: Account) -> None:
+    account.hosting().training_up("r", OTHER_IMAGES, account.said.append)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (_another_run_s, "belongs to run nightly, not to r; clean up after its owner"),
+        (_nobodys, r"belongs to nobody of ours \(it has no label maze-retrain/run\), not to r"),
+        (_its_own_with_other_pods, "runs other pods than are wanted; .* or set hosting.take_over"),
+    ],
+)
+def test_a_cluster_that_is_not_the_run_s_own_is_refused_before_anything_changes(
+    account: Account, made: Callable[[Account], None], message: str
+) -> None:
+    made(account)
+    before = (list(account.kubernetes.changes), list(account.aws.changes))
+    with pytest.raises(ClusterNotReady, match=message):
+        account.hosting().training_up("r", IMAGES, account.said.append)
+    assert (account.kubernetes.changes, account.aws.changes) == before
+
+
+@pytest.mark.parametrize("made", [_another_run_s, _nobodys])
+def test_clean_up_leaves_a_cluster_that_is_not_the_run_s_own(account: Account, made: Callable[[Account], None]) -> None:
+    made(account)
+    account.kubernetes.changes.clear()
+    account.hosting().training_down("r", account.said.append)
+    left = clean(account.parts(), ("training",), "r", dry_run=False, say=account.said.append)
+    assert [thing.keep[:14] for thing in left if thing.part == "training"] == ["it belongs to "]
+    assert account.kubernetes.changes == []
+
+
+def test_taking_over_relabels_equal_pods_and_makes_others_anew(account: Account) -> None:
+    hosting, cluster = account.hosting(take_over=True), "rayclusters maze/skyrl-visgym"
+    _another_run_s(account)
+    account.kubernetes.changes.clear()
+    hosting.training_up("r", IMAGES, account.said.append)
+    assert account.kubernetes.changes == [f"patch {cluster}"]
+    assert "RayCluster maze/skyrl-visgym belonged to run nightly: taken over by r" in account.said
+    account.kubernetes.changes.clear()
+    hosting.training_up("r", OTHER_IMAGES, account.said.append)
+    assert account.kubernetes.changes == [f"delete {cluster} Foreground", f"create {cluster}"]
+
+
+def test_a_run_that_comes_between_the_look_and_the_change_keeps_its_cluster(account: Account) -> None:
+    theirs = ray_cluster(account.settings, "nightly", "i")
+    account.hosting().training_up("r", IMAGES, account.said.append)
+    account.kubernetes.things.clear()
+    account.kubernetes.meanwhile = lambda: account.kubernetes.create("maze", "rayclusters", theirs)
+    with pytest.raises(ClusterNotReady, match=r"belongs to run nightly, not to r"):
+        account.hosting().training_up("r", IMAGES, account.said.append)
+
+
+def test_a_cluster_that_is_taken_over_while_it_is_cleaned_up_stays(account: Account) -> None:
+    account.hosting().training_up("r", IMAGES, account.said.append)
+    key = ("maze", "rayclusters", "skyrl-visgym")
+    label = {"metadata": {"labels": {"maze-retrain/run": "nightly"}}}
+    account.kubernetes.meanwhile = lambda: account.kubernetes.patch(key, label)
+    with pytest.raises(ExceptionGroup) as caught:
+        clean(account.parts(), ("training",), "r", dry_run=False, say=account.said.append)
+    assert "it belongs to run nightly, since a moment ago" in str(caught.value.exceptions[0])
+    assert key in account.kubernetes.things
+
+
+def test_a_service_of_somebody_else_is_neither_replaced_nor_cleaned_up(account: Account) -> None:
+    theirs = {"kind": "RayService", "metadata": {"name": "visgym-llm", "namespace": "maze"}, "spec": {}}
+    account.kubernetes.create("maze", "rayservices", theirs)
+    account.kubernetes.changes.clear()
+    with pytest.raises(RolloutFailed, match=r"was not made by this pipeline; choose another hosting.serve_name"):
+        account.hosting(replace_serving=True).serving_up(account.server, IMAGES, account.said.append)
+    (left,) = clean(account.parts()[:1], ("serving",), "r", dry_run=False, say=account.said.append)
+    assert left.keep == "it was not made by this pipeline"
+    assert account.kubernetes.changes == []
 
 
 def test_clean_up_goes_in_order_twice_and_tells_what_goes_on_costing(account: Account) -> None:
