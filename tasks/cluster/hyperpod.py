@@ -12,7 +12,7 @@ from tasks.cluster.checks import cluster_checks, machine_checks
 from tasks.cluster.kube_waits import wait_for_cluster, wait_for_identity, wait_for_service, wait_until_gone
 from tasks.cluster.kuberay import KubeRay
 from tasks.cluster.manifests import Manifest, ray_cluster, ray_service, service_account
-from tasks.cluster.owners import delete_unless, foreign, is_ours, run_of, settled, whose
+from tasks.cluster.owners import Owner, delete_unless, foreign, is_ours, run_of, settled, whose
 from tasks.cluster.settings import HyperPodSettings
 from tasks.errors import ClusterNotReady, RolloutFailed
 from tasks.records import ImageRef
@@ -34,10 +34,11 @@ class HyperPod:
         self._settings, self._kube, self._identity, self._machines = settings, kube, identity, machines
         self._sleep = sleep
 
-    def training_up(self, run_name: str, images: Mapping[str, ImageRef], say: Say) -> None:
+    def training_up(self, owner: Owner, images: Mapping[str, ImageRef], say: Say) -> None:
         """Machines are looked at first: a RayCluster without them would wait for an hour."""
         settings = self._settings
-        wanted = ray_cluster(settings, run_name, _image(images, "train", settings.train_image))
+        image, run_name = _image(images, "train", settings.train_image), owner.run_name
+        wanted = ray_cluster(settings, run_name, image, owner.flow_run_id)
         require_ready(run_checks(machine_checks(settings, self._kube, self._machines), settings.check_timeout_s))
         self._ours(wanted, run_name)
         self._identity_first(say)
@@ -58,9 +59,9 @@ class HyperPod:
         gpus = workers.count * workers.num_gpus
         say(f"RayCluster {settings.namespace}/{settings.train_cluster} is ready: {workers.count} workers, {gpus} GPUs")
 
-    def training_down(self, run_name: str, say: Say) -> None:
+    def training_down(self, owner: Owner, say: Say) -> None:
         """No cluster of this run any more, and nobody else's touched."""
-        self._delete("RayCluster", self._settings.train_cluster, say, lambda there: foreign(there, run_name))
+        self._delete("RayCluster", self._settings.train_cluster, say, lambda there: foreign(there, owner))
 
     def serving_up(self, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> None:
         """A RayService whose pods would have to change is made anew or left alone, as ``replace_serving`` says."""

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tasks.cluster.kuberay import DIGEST_ANNOTATION, ChangedMeanwhile, KubeRay
-from tasks.cluster.manifests import RUN_LABEL
+from tasks.cluster.manifests import FLOW_RUN_ANNOTATION, RUN_LABEL
 
 NOT_THERE = "not there"
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose a RayCluster is: a run, and the attempt of it that uses it now."""
+
+    run_name: str
+    flow_run_id: str = ""
+    """Empty where no attempt is meant in particular."""
+
+
+def flow_run_of(there: dict[str, Any]) -> str:
+    """The attempt that used a RayCluster last; empty where nothing says so."""
+    return there["metadata"].get("annotations", {}).get(FLOW_RUN_ANNOTATION, "")
 
 
 def run_of(there: dict[str, Any]) -> str:
@@ -22,9 +37,14 @@ def whose(there: dict[str, Any]) -> str:
     return f"run {owner}" if owner else f"nobody of ours (it has no label {RUN_LABEL})"
 
 
-def foreign(there: dict[str, Any], run_name: str) -> str:
-    """Why a RayCluster is not this run's to remove; empty where it is."""
-    return "" if run_of(there) == run_name else f"it belongs to {whose(there)}"
+def foreign(there: dict[str, Any], owner: Owner) -> str:
+    """Why a RayCluster is not this owner's to remove; empty where it is."""
+    if run_of(there) != owner.run_name:
+        return f"it belongs to {whose(there)}"
+    attempt = flow_run_of(there)
+    if owner.flow_run_id and attempt not in ("", owner.flow_run_id):
+        return f"it belongs to flow run {attempt} now"
+    return ""
 
 
 def is_ours(there: dict[str, Any]) -> bool:

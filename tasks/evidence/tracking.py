@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rl.maze.score import EvalReport
 from tasks.clients.mlflow_runs import MlflowRun, MlflowRuns
+from tasks.evidence.prefect_attempts import attempts_of, own_flow_run_id
 from tasks.evidence.prefect_page import PrefectPage
-from tasks.run import RunContext
+from tasks.run import RunContext, RunLog
 from tasks.settings import TrackingSettings
 
 
@@ -27,7 +29,7 @@ def tracked_run(settings: TrackingSettings, run_name: str, params: Mapping[str, 
     run = mlflow.open(run_name, {**tags, "maze.role": "pipeline"})
     training = mlflow.open_child(run, f"{run_name}-train", {**tags, "maze.role": "training"})
     run.params(flat(params))
-    context = RunContext(run_name, run, training, PrefectPage(run_name))
+    context = _context(run_name, run, training)
     context.page.say(f"MLflow: {run.url}")
     with _ended_by_its_verdict(training, run):
         yield context
@@ -42,12 +44,17 @@ def tracked_evaluation(
     run = mlflow.open(run_name, {"maze.role": "evaluation", "maze.model_id": model_id})
     run.params(flat(params))
     with _ended_by_its_verdict(run):
-        yield RunContext(run_name, run, Unrecorded(), PrefectPage(run_name))
+        yield _context(run_name, run, Unrecorded())
 
 
 def untracked_run(run_name: str) -> RunContext:
     """For flows that look or put in order: Prefect shows them, MLflow does not."""
-    return RunContext(run_name, Unrecorded(), Unrecorded(), PrefectPage(run_name))
+    return _context(run_name, Unrecorded(), Unrecorded())
+
+
+def _context(run_name: str, run: RunLog, training: RunLog) -> RunContext:
+    asked, page = partial(attempts_of, run_name), PrefectPage(run_name)
+    return RunContext(run_name, run, training, page, flow_run_id=own_flow_run_id(), attempts=asked)
 
 
 def keep_evaluation(context: RunContext, report: EvalReport) -> None:

@@ -19,7 +19,7 @@ def run_job(context: RunContext, cluster: ClusterRef, stage: str, module: str, o
     """
     jobs = RayJobs(cluster.jobs_address)
     command = entrypoint(cluster.job, module, order.model_dump_json())
-    submission_id = submit_once(jobs, f"{context.run_name}-{stage}", command)
+    submission_id = submit_once(jobs, f"{context.run_name}-{stage}", command, context.marks)
     context.page.say(f"following Ray job {submission_id}")
     context.training.tags({f"ray.{stage}": submission_id})
     story = followed_to_its_end(jobs, submission_id, JobNews(context), limits_of(cluster.job))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 
 from tasks.errors import StageError, UnknownJobState
 from tasks.jobs.api import JobsClient
@@ -21,7 +22,7 @@ def is_of(job: str, run_name: str) -> bool:
     return re.fullmatch(rf"{re.escape(run_name)}-[a-z]+(-\d+)?-\d+", job) is not None
 
 
-def submit_once(jobs: JobsClient, name: str, command: str) -> str:
+def submit_once(jobs: JobsClient, name: str, command: str, metadata: Mapping[str, str] | None = None) -> str:
     """Submit under a deterministic id and return it; a job of this name that runs or has succeeded is taken up.
 
     Ray refuses a used id, so an attempt after a failed one gets the next number.
@@ -38,11 +39,11 @@ def submit_once(jobs: JobsClient, name: str, command: str) -> str:
         if state.status not in ("FAILED", "STOPPED"):
             return submission_id
         attempt += 1
-    jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"})
+    jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"}, metadata)
     return submission_id
 
 
-def submit_anew(jobs: JobsClient, name: str, command: str) -> str:
+def submit_anew(jobs: JobsClient, name: str, command: str, metadata: Mapping[str, str] | None = None) -> str:
     """Submit under the next number and return the id; only a job of this name that is not over is taken up.
 
     What an earlier attempt found, even a minute ago, says nothing about now.
@@ -53,7 +54,7 @@ def submit_anew(jobs: JobsClient, name: str, command: str) -> str:
         if not jobs.state(submission_id).is_final:
             return submission_id
         attempt += 1
-    jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"})
+    jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"}, metadata)
     return submission_id
 
 
