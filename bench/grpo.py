@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import platform
+import secrets
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def side_job(settings: RetrainSettings, side: str, run_name: str) -> TrainJob:
 
 def play_side(settings: RetrainSettings, side: str, number: int) -> dict[str, float]:
     """Run one side to its end; seconds, turns and shares by name."""
-    job = short_job(settings, side, f"bench-{side}-{datetime.now():%H%M%S}-{number}")
+    job = short_job(settings, side, f"bench-{side}-{secrets.token_hex(4)}-{number}")
     jobs, found = RayJobs(settings.cluster.jobs_address), Collected()
     submitted = time.monotonic()
     command = entrypoint(settings.job, "bench.side", side, "steps", job.model_dump_json())

@@ -6,8 +6,8 @@ Needs a Prefect API, MLflow (settings.tracking) and a Ray cluster (settings.clus
 from __future__ import annotations
 
 from prefect import flow
-from prefect.runtime import flow_run
 
+from flows.names import default_name
 from flows.settings import BaseModelFlowSettings
 from tasks.cluster.wait import ensure_cluster
 from tasks.evidence.tracking import tracked_run
@@ -17,7 +17,7 @@ from tasks.training.base_model import fine_tune_base_model
 @flow(name="base-model")
 def base_model(settings: BaseModelFlowSettings) -> str:
     """Make the model in ``settings.model.output_dir`` and return that folder."""
-    run_name = f"base-model-{flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
+    run_name = default_name("base-model")
     with tracked_run(settings.tracking, run_name, settings.model_dump(mode="json")) as context:
         cluster = ensure_cluster(context, settings.cluster, settings.job)
         return fine_tune_base_model(context, settings.model, cluster)

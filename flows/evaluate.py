@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from prefect import flow
-from prefect.runtime import flow_run
 
+from flows.names import default_name
 from flows.settings import EvaluateSettings
 from tasks.evidence.tracking import keep_evaluation, tracked_run
 from tasks.release.evaluate import evaluate_endpoint
@@ -15,7 +15,7 @@ from tasks.release.evaluate import evaluate_endpoint
 @flow(name="evaluate")
 def evaluate(settings: EvaluateSettings) -> dict[str, Any]:
     """Play the mazes and log the solve rate and every maze's outcome."""
-    run_name = f"evaluate-{flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
+    run_name = default_name("evaluate")
     params, tags = settings.model_dump(mode="json"), {"maze.model_id": settings.model_id}
     with tracked_run(settings.tracking, run_name, params, "evaluation", tags) as context:
         report = evaluate_endpoint(context, settings.evaluation, settings.model)

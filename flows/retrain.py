@@ -22,6 +22,7 @@ from typing import Any
 from prefect import flow
 from prefect.runtime import flow_run
 
+from flows.names import default_name
 from flows.settings import RetrainSettings
 from rl.grpo.settings import TrainJob
 from tasks.cleanup.clean_up import cleaned_up_after
@@ -102,5 +103,5 @@ def train_and_publish(context: RunContext, settings: RetrainSettings, work: Work
 
 
 def run_name_of(settings: RetrainSettings) -> str:
-    """The run's name: as set, or profile and scheduled start, so that a retry of a flow run keeps it."""
-    return settings.run_name or f"{settings.report.profile}-{flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
+    """The run's name: as set, or one of the flow run's own, which it keeps when it is retried."""
+    return settings.run_name or default_name(settings.report.profile)

@@ -30,7 +30,8 @@ class RetrainSettings(Settings):
     """Everything the retrain flow needs."""
 
     run_name: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9-]{0,62})?$")
-    """Names the run everywhere; empty takes the profile and the start time. An old name goes on with that run."""
+    """Names the run everywhere; empty takes the profile, the start time and a part of the flow run's id. An old name
+    goes on with that run."""
     image: ImageSettings
     hosting: HostingSettings
     """Who brings the Ray clusters up."""

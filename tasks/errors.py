@@ -34,6 +34,10 @@ class AwsRefused(StageError):
     """An AWS service said no, or could not be asked."""
 
 
+class AttemptsUnknown(StageError):
+    """Prefect did not say which flow runs work under a run's name."""
+
+
 class LogBrokeOff(StageError):
     """A job's log ended before the job did, as far as anybody here knows."""
 

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+FLOW_RUN = "maze.flow_run_id"
+"""Key of a Ray job's metadata: the flow run that submitted it."""
 Outcome = Literal["running", "completed", "failed", "stopped"]
 
 
@@ -117,6 +119,17 @@ class StageBook:
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """A flow run that works, or has worked, under a run's name."""
+
+    flow_run_id: str
+    state: str
+    """Prefect's word for it, such as RUNNING."""
+    is_over: bool
+    began: datetime
+
+
+@dataclass(frozen=True)
 class RunContext:
     """One run of a flow, as its stages see it. Made once, handed to each of them first."""
 
@@ -129,6 +142,15 @@ class RunContext:
     stages: StageBook = field(default_factory=StageBook)
     started_s: float = field(default_factory=time.monotonic)
     """When the run began, by ``clock``."""
+    flow_run_id: str = ""
+    """The flow run that this happens in: one attempt of the run."""
+    attempts: Callable[[], Sequence[Attempt]] = tuple
+    """Asks for every attempt of the run; raises AttemptsUnknown."""
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """Whose a job is, for its metadata."""
+        return {"maze.run_name": self.run_name, FLOW_RUN: self.flow_run_id}
 
     @property
     def wall_s(self) -> float:

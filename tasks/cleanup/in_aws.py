@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from serving.retire import adapters_of, retire
+from tasks.cleanup.order import Order
 from tasks.cleanup.parts import Leftover
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
 from tasks.cluster.kube_waits import wait_until_gone
 from tasks.cluster.kuberay import KubeRay
-from tasks.cluster.manifests import RUN_LABEL
+from tasks.cluster.owners import NOT_THERE, Owner, delete_unless, flow_run_of, foreign, is_ours
 from tasks.cluster.settings import HyperPodSettings
+from tasks.errors import ClusterNotReady
 from tasks.image.ecr import Ecr
 
 HOURS_PER_MONTH = 730
@@ -20,26 +22,40 @@ HOURS_PER_MONTH = 730
 class RayResources:
     """The RayCluster that this run made, or the RayService, which belongs to no run."""
 
-    def __init__(self, name: str, settings: HyperPodSettings, kube: KubeRay) -> None:
-        self.name, self._settings, self._kube = name, settings, kube
+    def __init__(self, name: str, settings: HyperPodSettings, kube: Callable[[], KubeRay], order: Order) -> None:
+        self.name, self._settings, self._kube, self._order = name, settings, kube, order
+
+    def unseen(self, run_name: str) -> list[Leftover]:
+        kind, name, usd_per_h = self._resource()
+        where = f"{kind} {self._settings.namespace}/{name}"
+        return [Leftover(part=self.name, name=where, usd_per_h=round(usd_per_h, 2))]
 
     def find(self, run_name: str) -> list[Leftover]:
         settings = self._settings
         kind, name, usd_per_h = self._resource()
-        there = self._kube.look(kind, settings.namespace, name)
+        there = self._kube().look(kind, settings.namespace, name)
         if there is None:
             return []
-        owner = there["metadata"].get("labels", {}).get(RUN_LABEL, run_name)
-        keep = "" if owner == run_name else f"it belongs to run {owner}"
+        keep = self._why_it_stays(there, run_name)
         state = there.get("status", {}).get("state") or there.get("status", {}).get("serviceStatus") or "no status"
         where = f"{kind} {settings.namespace}/{name}"
         return [Leftover(part=self.name, name=where, found=state, usd_per_h=round(usd_per_h, 2), keep=keep)]
 
     def remove(self, run_name: str, left: Leftover) -> None:
+        """Looked at again: between the look and now another run may have taken it over."""
         settings = self._settings
         kind, name, _ = self._resource()
-        if self._kube.delete(kind, settings.namespace, name):
-            wait_until_gone(self._kube, kind, settings.namespace, name, settings.ready_timeout_s, settings.poll_s)
+        why = delete_unless(
+            self._kube(), kind, settings.namespace, name, lambda there: self._why_it_stays(there, run_name)
+        )
+        if why and why != NOT_THERE:
+            raise ClusterNotReady(f"{left.name} was not removed: {why}, since a moment ago; run the clean-up again")
+        wait_until_gone(self._kube(), kind, settings.namespace, name, settings.ready_timeout_s, settings.poll_s)
+
+    def _why_it_stays(self, there: dict[str, Any], run_name: str) -> str:
+        if self.name == "training":
+            return foreign(there, Owner(run_name)) or self._order.keeps(flow_run_of(there))
+        return "" if is_ours(there) else "it was not made by this pipeline"
 
     def _resource(self) -> tuple[str, str, float]:
         """Kind, name and what the machines that it asks for cost an hour."""
@@ -51,18 +67,31 @@ class RayResources:
 
 
 class Identity:
-    """The pods' Pod Identity association; the role stays, the pipeline did not make it."""
+    """The pods' Pod Identity association; the role stays, the pipeline did not make it.
+
+    It belongs to no run: while either cluster is there its pods need it to reach S3.
+    """
 
     name = "identity"
 
-    def __init__(self, settings: HyperPodSettings, identity: PodIdentity) -> None:
-        self._settings, self._identity = settings, identity
+    def __init__(self, settings: HyperPodSettings, identity: PodIdentity, kube: Callable[[], KubeRay]) -> None:
+        self._settings, self._identity, self._kube = settings, identity, kube
+
+    def unseen(self, run_name: str) -> list[Leftover]:
+        return [Leftover(part=self.name, name=f"{self._settings.namespace}/{self._settings.service_account}")]
 
     def find(self, run_name: str) -> list[Leftover]:
         settings = self._settings
         role = self._identity.role(settings.namespace, settings.service_account)
+        if role is None:
+            return []
+        resources = (("RayCluster", settings.train_cluster), ("RayService", settings.serve_name))
+        users = [f"{kind} {name}" for kind, name in resources if self._kube().look(kind, settings.namespace, name)]
         name = f"{settings.namespace}/{settings.service_account}"
-        return [] if role is None else [Leftover(part=self.name, name=name, found=role)]
+        is_ours = self._identity.is_ours(settings.namespace, settings.service_account)
+        keep = "" if is_ours else "it was not made by this pipeline"
+        keep = f"pods of {' and '.join(users)} need it" if users else keep
+        return [Leftover(part=self.name, name=name, found=role, keep=keep)]
 
     def remove(self, run_name: str, left: Leftover) -> None:
         self._identity.remove(self._settings.namespace, self._settings.service_account)
@@ -75,6 +104,9 @@ class Adapters:
 
     def __init__(self, s3: Any, adapters_uri: str, keep: Callable[[], dict[str, str]], usd_per_gb_month: float) -> None:
         self._s3, self._uri, self._keep, self._usd_per_gb_month = s3, adapters_uri, keep, usd_per_gb_month
+
+    def unseen(self, run_name: str) -> list[Leftover]:
+        return [Leftover(part=self.name, name=f"adapters of {run_name} in {self._uri}")]
 
     def find(self, run_name: str) -> list[Leftover]:
         keep = self._keep()
@@ -100,6 +132,12 @@ class Machines:
 
     def __init__(self, settings: HyperPodSettings, machines: HyperPodMachines) -> None:
         self._settings, self._machines = settings, machines
+
+    def unseen(self, run_name: str) -> list[Leftover]:
+        return [
+            Leftover(part=self.name, name=group.instance_group, usd_per_h=round(group.count * group.usd_per_h, 2))
+            for group in (self._settings.head, self._settings.workers)
+        ]
 
     def find(self, run_name: str) -> list[Leftover]:
         found = self._machines.machines()
@@ -137,6 +175,9 @@ class Images:
         self._ecr, self._repositories, self._in_use = ecr, repositories, in_use
         self._keep_newest, self._usd_per_gb_month = keep_newest, usd_per_gb_month
 
+    def unseen(self, run_name: str) -> list[Leftover]:
+        return [Leftover(part=self.name, name=repository) for repository in self._repositories]
+
     def find(self, run_name: str) -> list[Leftover]:
         """Of every run: images are made of their content, and runs share them."""
         in_use = self._in_use()
@@ -161,11 +202,11 @@ class Images:
         self._ecr.delete(repository, digest)
 
 
-def images_in_use(settings: HyperPodSettings, kube: KubeRay) -> set[str]:
+def images_in_use(settings: HyperPodSettings, kube: Callable[[], KubeRay]) -> set[str]:
     """Digests of the images that the pods of both clusters are made of."""
     found = set()
     for kind, name in (("RayCluster", settings.train_cluster), ("RayService", settings.serve_name)):
-        spec = (kube.look(kind, settings.namespace, name) or {}).get("spec", {})
+        spec = (kube().look(kind, settings.namespace, name) or {}).get("spec", {})
         spec = spec.get("rayClusterConfig", spec)
         groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]] if spec else []
         for group in groups:

@@ -9,11 +9,13 @@ from typing import Protocol
 
 from rl.events import Stored
 from rl.grpo.clean import CleanJob
+from tasks.cleanup.order import Order
 from tasks.cleanup.parts import Leftover
 from tasks.errors import ClusterUnreachable
 from tasks.jobs.api import JobsClient
 from tasks.jobs.follow import Sinks
 from tasks.jobs.submit import entrypoint, followed_to_its_end, is_of, limits_of, submit_anew
+from tasks.run import FLOW_RUN
 from tasks.settings import JobSettings
 
 
@@ -26,21 +28,36 @@ class ListedJobs(JobsClient, Protocol):
 
 
 class Jobs:
-    """Ray jobs of the run that wait or run. A cluster that is gone has none."""
+    """Ray jobs of the run that wait or run. A cluster that is known to be gone has none; one that is silent may."""
 
     name = "jobs"
 
     def __init__(
-        self, connect: Callable[[], ListedJobs], timeout_s: float, sleep: Callable[[float], object] = time.sleep
+        self,
+        connect: Callable[[], ListedJobs],
+        is_gone: Callable[[], bool],
+        order: Order,
+        timeout_s: float,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        self._connect, self._timeout_s, self._sleep = connect, timeout_s, sleep
+        self._connect, self._is_gone, self._order = connect, is_gone, order
+        self._timeout_s, self._sleep = timeout_s, sleep
+
+    def unseen(self, run_name: str) -> list[Leftover]:
+        return [Leftover(part=self.name, name=f"jobs of {run_name}")]
 
     def find(self, run_name: str) -> list[Leftover]:
         try:
-            unfinished = self._connect().unfinished()
+            jobs = self._connect()
+            found = {job: jobs.metadata(job) for job in jobs.unfinished() if is_of(job, run_name)}
         except ClusterUnreachable:
-            return []
-        return [Leftover(part=self.name, name=job, found="unfinished") for job in unfinished if is_of(job, run_name)]
+            if self._is_gone():
+                return []
+            raise
+        return [
+            Leftover(part=self.name, name=job, found="unfinished", keep=self._order.keeps(marks.get(FLOW_RUN, "")))
+            for job, marks in found.items()
+        ]
 
     def remove(self, run_name: str, left: Leftover) -> None:
         jobs = self._connect()
@@ -60,13 +77,15 @@ class Checkpoints:
     def __init__(self, connect: Callable[[], JobsClient], job: JobSettings, shared_dir: str, sinks: Sinks) -> None:
         self._connect, self._job, self._shared_dir, self._sinks = connect, job, shared_dir, sinks
 
+    def unseen(self, run_name: str) -> list[Leftover]:
+        return [Leftover(part=self.name, name=f"{self._shared_dir}/runs/{run_name}")]
+
     def find(self, run_name: str) -> list[Leftover]:
         try:
             stored = self._ask(run_name, remove=False)
-        except ClusterUnreachable:
-            where = f"{self._shared_dir}/runs/{run_name}"
-            keep = "no cluster answers that mounts it: bring it up (cluster-up), then clean up again"
-            return [Leftover(part=self.name, name=where, found="not looked at", keep=keep)]
+        except ClusterUnreachable as error:
+            remedy = "no cluster answers that mounts the folder: bring it up (cluster-up), then clean up again"
+            raise ClusterUnreachable(f"{remedy} ({error})") from error
         sizes = [f"{PurePath(folder.path).name} {folder.size_bytes / 1e9:.3f} GB" for folder in stored]
         where = f"{self._shared_dir}/runs/{run_name}"
         return [Leftover(part=self.name, name=where, found=", ".join(sizes))] if sizes else []

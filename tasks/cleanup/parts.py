@@ -8,6 +8,7 @@ from typing import Protocol
 from tasks.records import Record
 
 Say = Callable[[str], object]
+NOT_LOOKED_AT = "not looked at"
 
 
 class Leftover(Record):
@@ -29,41 +30,69 @@ class LeftPart(Protocol):
 
     name: str
 
-    def find(self, run_name: str) -> list[Leftover]: ...
+    def find(self, run_name: str) -> list[Leftover]:
+        """What is there. A missing answer is raised: it is never "nothing"."""
+        ...
+
+    def unseen(self, run_name: str) -> list[Leftover]:
+        """What has to be assumed, with its price, when nobody could look."""
+        ...
 
     def remove(self, run_name: str, left: Leftover) -> None:
         """Take it away and wait until it is gone."""
         ...
 
 
-def clean(parts: Sequence[LeftPart], remove: Sequence[str], run_name: str, dry_run: bool, say: Say) -> list[Leftover]:
+def clean(
+    parts: Sequence[LeftPart],
+    remove: Sequence[str],
+    run_name: str,
+    dry_run: bool,
+    say: Say,
+    left: list[Leftover] | None = None,
+    overtaken: str = "",
+) -> list[Leftover]:
     """Take away what may go of the named parts, in the order of ``parts``; returns what is there afterwards.
 
-    A part that fails keeps none of the others; all failures are raised together, at the end.
+    A part that fails keeps none of the others; all failures are raised together, at the end, and ``left`` has by then
+    what is there and what nobody could look at. Where the order is ``overtaken`` all stays, with that reason.
     """
+    left = [] if left is None else left
     failures: list[Exception] = []
-    left: list[Leftover] = []
     for part in parts:
         try:
-            left += _clean_part(part, part.name in remove, run_name, dry_run, say)
+            found = part.find(run_name)
         except Exception as error:
-            say(f"{part.name}: {error}")
+            left += [_not_seen(thing, error, say) for thing in part.unseen(run_name)]
             failures.append(error)
+            continue
+        reason = overtaken if part.name in remove else "not asked to remove"
+        for thing in found:
+            try:
+                left += _clean_one(part, thing, reason, run_name, dry_run, say)
+            except Exception as error:
+                say(f"{part.name}: {error}")
+                left.append(thing.model_copy(update={"keep": f"it could not be removed: {error}"}))
+                failures.append(error)
     if failures:
         raise ExceptionGroup(f"clean-up of {run_name} is not complete; run it again", failures)
     return left
 
 
-def _clean_part(part: LeftPart, may_go: bool, run_name: str, dry_run: bool, say: Say) -> list[Leftover]:
-    stays = []
-    for left in part.find(run_name):
-        if left.keep or not may_go:
-            say(f"{left.part}: {left.name} stays ({left.keep or 'not asked to remove'})")
-            stays.append(left)
-        elif dry_run:
-            say(f"{left.part}: {left.name} would be removed")
-            stays.append(left)
-        else:
-            say(f"{left.part}: removing {left.name}")
-            part.remove(run_name, left)
-    return stays
+def _not_seen(thing: Leftover, because: Exception, say: Say) -> Leftover:
+    """The same, as what nobody could look at."""
+    say(f"{thing.part}: {thing.name} was {NOT_LOOKED_AT} ({because})")
+    return thing.model_copy(update={"found": NOT_LOOKED_AT, "keep": str(because)})
+
+
+def _clean_one(part: LeftPart, thing: Leftover, reason: str, run_name: str, dry_run: bool, say: Say) -> list[Leftover]:
+    """Take it away, or return it with why it stays."""
+    if why := thing.keep or reason:
+        say(f"{thing.part}: {thing.name} stays ({why})")
+        return [thing.model_copy(update={"keep": why})]
+    if dry_run:
+        say(f"{thing.part}: {thing.name} would be removed")
+        return [thing]
+    say(f"{thing.part}: removing {thing.name}")
+    part.remove(run_name, thing)
+    return []

@@ -32,6 +32,8 @@ class CleanupScope(Settings):
     """Where a run's things are, and what becomes of them."""
 
     cleanup: CleanupSettings
+    ended_flow_run: str = ""
+    """The flow run that is cleaned up after: what another one uses stays. Empty: after all flow runs of the run."""
     image: ImageSettings
     hosting: HostingSettings
     cluster: ClusterSettings

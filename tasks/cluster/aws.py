@@ -12,7 +12,10 @@ from typing import Any, Literal
 import boto3
 
 from tasks.clients.ask_aws import ask_aws
+from tasks.errors import ClusterNotReady
 
+OURS = {"maze-retrain/made-by": "maze-retrain"}
+"""Tag of the associations that this pipeline made."""
 Associated = Literal["created", "changed", "unchanged"]
 
 
@@ -23,8 +26,11 @@ class PodIdentity:
         self._cluster = eks_cluster
         self._eks = client or boto3.client("eks", region_name=region)
 
-    def ensure(self, namespace: str, account: str, role_arn: str) -> Associated:
-        """Associate the service account with the role. Pods that exist already do not get it."""
+    def ensure(self, namespace: str, account: str, role_arn: str, take_over: bool = False) -> Associated:
+        """Associate the service account with the role. Pods that exist already do not get it.
+
+        Raises ClusterNotReady where somebody else associated it with another one, unless ``take_over`` says so.
+        """
         there = self._look(namespace, account)
         if there is None:
             ask_aws(
@@ -34,12 +40,19 @@ class PodIdentity:
                 namespace=namespace,
                 serviceAccount=account,
                 roleArn=role_arn,
+                tags=OURS,
                 # The same request made again after a broken answer finds the first.
                 clientRequestToken=f"{self._cluster}-{namespace}-{account}"[:64],
             )
             return "created"
         if there["roleArn"] == role_arn:
             return "unchanged"
+        if not _is_ours(there) and not take_over:
+            raise ClusterNotReady(
+                f"service account {namespace}/{account} is associated with {there['roleArn']}, wanted {role_arn}, and "
+                "this pipeline did not do that; choose another hosting.service_account, correct hosting.role_arn, or "
+                "set hosting.take_over: pods of others may lose their role by it"
+            )
         ask_aws(
             self._eks.update_pod_identity_association,
             "eks:UpdatePodIdentityAssociation",
@@ -53,6 +66,11 @@ class PodIdentity:
         """The role that is associated, or None."""
         there = self._look(namespace, account)
         return None if there is None else there["roleArn"]
+
+    def is_ours(self, namespace: str, account: str) -> bool:
+        """Whether this pipeline made the association that is there."""
+        there = self._look(namespace, account)
+        return there is not None and _is_ours(there)
 
     def remove(self, namespace: str, account: str) -> bool:
         """Delete the association; False when there was none. The role stays: the pipeline did not make it."""
@@ -83,6 +101,10 @@ class PodIdentity:
             clusterName=self._cluster,
             associationId=found[0]["associationId"],
         )["association"]
+
+
+def _is_ours(association: dict[str, Any]) -> bool:
+    return OURS.items() <= association.get("tags", {}).items()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from serving.settings import ServerSettings
 from tasks.cluster.hosting import hosting_of
+from tasks.cluster.owners import Owner
 from tasks.cluster.settings import HostingSettings
 from tasks.records import ImageRef
 from tasks.run import RunContext
@@ -15,13 +16,13 @@ from tasks.stage import stage
 @stage
 def create_training_cluster(context: RunContext, settings: HostingSettings, images: Mapping[str, ImageRef]) -> None:
     """The cluster that trains, ready; raises ClusterNotReady with what machines or pods say."""
-    hosting_of(settings).training_up(context.run_name, images, context.page.say)
+    hosting_of(settings).training_up(_owner(context), images, context.page.say)
 
 
 @stage
 def release_training_cluster(context: RunContext, settings: HostingSettings) -> None:
     """The training cluster's machines are free again: serving may need their GPUs."""
-    hosting_of(settings).training_down(context.run_name, context.page.say)
+    hosting_of(settings).training_down(_owner(context), context.page.say)
 
 
 @stage
@@ -30,3 +31,7 @@ def create_serving_cluster(
 ) -> None:
     """The cluster that serves, with its application; raises RolloutFailed."""
     hosting_of(settings).serving_up(server, images, context.page.say)
+
+
+def _owner(context: RunContext) -> Owner:
+    return Owner(context.run_name, context.flow_run_id)

@@ -11,6 +11,7 @@ from tasks.clients.serve_rest import ServeRest
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
 from tasks.cluster.hyperpod import HyperPod
 from tasks.cluster.kuberay import KubeRay
+from tasks.cluster.owners import Owner
 from tasks.cluster.settings import HostingSettings, KeptClusters
 from tasks.records import ImageRef
 
@@ -20,11 +21,11 @@ Say = Callable[[str], object]
 class Hosting(Protocol):
     """Brings up and takes down; each verb finds what there is by name, and a second call changes nothing."""
 
-    def training_up(self, run_name: str, images: Mapping[str, ImageRef], say: Say) -> None:
+    def training_up(self, owner: Owner, images: Mapping[str, ImageRef], say: Say) -> None:
         """The cluster that trains, ready; raises ClusterNotReady."""
         ...
 
-    def training_down(self, run_name: str, say: Say) -> None:
+    def training_down(self, owner: Owner, say: Say) -> None:
         """No cluster of this run any more; one of another run is left alone."""
         ...
 
@@ -52,10 +53,10 @@ def hosting_of(settings: HostingSettings) -> Hosting:
 class Kept:
     """Clusters of somebody else's: nothing to make, nothing to remove."""
 
-    def training_up(self, run_name: str, images: Mapping[str, ImageRef], say: Say) -> None:
+    def training_up(self, owner: Owner, images: Mapping[str, ImageRef], say: Say) -> None:
         say("the training cluster is kept outside this pipeline")
 
-    def training_down(self, run_name: str, say: Say) -> None:
+    def training_down(self, owner: Owner, say: Say) -> None:
         say("the training cluster is kept outside this pipeline")
 
     def serving_up(self, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> None:

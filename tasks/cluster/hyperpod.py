@@ -11,9 +11,10 @@ from tasks.cluster.aws import HyperPodMachines, PodIdentity
 from tasks.cluster.checks import cluster_checks, machine_checks
 from tasks.cluster.kube_waits import wait_for_cluster, wait_for_identity, wait_for_service, wait_until_gone
 from tasks.cluster.kuberay import KubeRay
-from tasks.cluster.manifests import RUN_LABEL, ray_cluster, ray_service, service_account
+from tasks.cluster.manifests import Manifest, ray_cluster, ray_service, service_account
+from tasks.cluster.owners import Owner, delete_unless, foreign, is_ours, run_of, settled, whose
 from tasks.cluster.settings import HyperPodSettings
-from tasks.errors import RolloutFailed
+from tasks.errors import ClusterNotReady, RolloutFailed
 from tasks.records import ImageRef
 
 Say = Callable[[str], object]
@@ -33,12 +34,16 @@ class HyperPod:
         self._settings, self._kube, self._identity, self._machines = settings, kube, identity, machines
         self._sleep = sleep
 
-    def training_up(self, run_name: str, images: Mapping[str, ImageRef], say: Say) -> None:
+    def training_up(self, owner: Owner, images: Mapping[str, ImageRef], say: Say) -> None:
         """Machines are looked at first: a RayCluster without them would wait for an hour."""
         settings = self._settings
+        image, run_name = _image(images, "train", settings.train_image), owner.run_name
+        wanted = ray_cluster(settings, run_name, image, owner.flow_run_id)
         require_ready(run_checks(machine_checks(settings, self._kube, self._machines), settings.check_timeout_s))
+        self._ours(wanted, run_name)
         self._identity_first(say)
-        self._apply(ray_cluster(settings, run_name, _image(images, "train", settings.train_image)), say)
+        # Looked at again: the identity may have taken its time, and another run come meanwhile.
+        settled(lambda: self._apply(wanted, say, self._claim(wanted, run_name, say)))
         self._wait_for_training(say)
         wait_for_identity(
             self._kube,
@@ -54,16 +59,9 @@ class HyperPod:
         gpus = workers.count * workers.num_gpus
         say(f"RayCluster {settings.namespace}/{settings.train_cluster} is ready: {workers.count} workers, {gpus} GPUs")
 
-    def training_down(self, run_name: str, say: Say) -> None:
-        settings = self._settings
-        there = self._kube.look("RayCluster", settings.namespace, settings.train_cluster)
-        where = f"RayCluster {settings.namespace}/{settings.train_cluster}"
-        if there is None:
-            say(f"{where}: not there")
-        elif (owner := there["metadata"].get("labels", {}).get(RUN_LABEL)) != run_name:
-            say(f"{where} belongs to {owner}: left alone")
-        else:
-            self._delete("RayCluster", settings.train_cluster, say)
+    def training_down(self, owner: Owner, say: Say) -> None:
+        """No cluster of this run any more, and nobody else's touched."""
+        self._delete("RayCluster", self._settings.train_cluster, say, lambda there: foreign(there, owner))
 
     def serving_up(self, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> None:
         """A RayService whose pods would have to change is made anew or left alone, as ``replace_serving`` says."""
@@ -71,6 +69,11 @@ class HyperPod:
         image = _image(images, "serve", settings.serve_image)
         wanted = ray_service(settings, server, image)
         there = self._kube.look("RayService", settings.namespace, settings.serve_name)
+        if there is not None and not is_ours(there) and not settings.take_over:
+            raise RolloutFailed(
+                f"RayService {settings.namespace}/{settings.serve_name} was not made by this pipeline; choose another "
+                "hosting.serve_name, or set hosting.take_over to make it this pipeline's"
+            )
         if there is not None and not self._kube.same_pods(there, wanted):
             if not settings.replace_serving:
                 raise RolloutFailed(
@@ -78,7 +81,7 @@ class HyperPod:
                     f"({image}), and KubeRay would need twice the GPUs to change them; set "
                     "hosting.replace_serving to make it anew (its endpoint is away meanwhile)"
                 )
-            self._delete("RayService", settings.serve_name, say)
+            self._delete("RayService", settings.serve_name, say, lambda there: "")
         self._identity_first(say)
         self._apply(wanted, say)
         wait_for_service(
@@ -95,11 +98,45 @@ class HyperPod:
     def checks(self, serve_dashboard: str) -> list[ToCheck]:
         return cluster_checks(self._settings, self._kube, self._identity)
 
+    def _ours(self, wanted: Manifest, run_name: str) -> Manifest | None:
+        """The RayCluster that is there, or None; raises ClusterNotReady where it is not this run's, with these pods.
+
+        Patched pods would not change: the run would train in another image than its records name.
+        """
+        settings = self._settings
+        there = self._kube.look("RayCluster", settings.namespace, settings.train_cluster)
+        if there is None:
+            return None
+        where = f"RayCluster {settings.namespace}/{settings.train_cluster}"
+        is_mine, same_pods = run_of(there) == run_name, self._kube.same_pods(there, wanted)
+        if settings.take_over or (is_mine and same_pods):
+            return there
+        is_so = "runs other pods than are wanted" if is_mine else f"belongs to {whose(there)}, not to {run_name}"
+        raise ClusterNotReady(
+            f"{where} {is_so}; clean up after its owner (cleanup, part training), choose another "
+            "hosting.train_cluster, or set hosting.take_over: whatever trains there may die of it"
+        )
+
+    def _claim(self, wanted: Manifest, run_name: str, say: Say) -> Manifest | None:
+        """What is to be brought to this document; what is taken over and has other pods goes first."""
+        settings, there = self._settings, self._ours(wanted, run_name)
+        if there is None:
+            return None
+        if run_of(there) != run_name:
+            where = f"RayCluster {settings.namespace}/{settings.train_cluster}"
+            say(f"{where} belonged to {whose(there)}: taken over by {run_name}")
+        if self._kube.same_pods(there, wanted):
+            return there
+        self._delete("RayCluster", settings.train_cluster, say, lambda there: "")
+        return None
+
     def _identity_first(self, say: Say) -> None:
         """Pods get their AWS credentials when they are admitted, so account and association are there before them."""
         settings = self._settings
         self._apply(service_account(settings), say)
-        done = self._identity.ensure(settings.namespace, settings.service_account, settings.role_arn)
+        done = self._identity.ensure(
+            settings.namespace, settings.service_account, settings.role_arn, settings.take_over
+        )
         say(f"Pod Identity of {settings.namespace}/{settings.service_account}: {done}")
         if done != "unchanged":
             self._sleep(settings.identity_settle_s)
@@ -117,16 +154,15 @@ class HyperPod:
             self._sleep,
         )
 
-    def _apply(self, manifest: dict[str, object], say: Say) -> None:
-        done = self._kube.apply(manifest)
-        metadata: dict[str, str] = manifest["metadata"]  # type: ignore[assignment]
-        say(f"{manifest['kind']} {self._settings.namespace}/{metadata['name']}: {done}")
+    def _apply(self, manifest: Manifest, say: Say, seen: Manifest | None = None) -> None:
+        done = self._kube.apply(manifest, seen)
+        say(f"{manifest['kind']} {self._settings.namespace}/{manifest['metadata']['name']}: {done}")
 
-    def _delete(self, kind: str, name: str, say: Say) -> None:
+    def _delete(self, kind: str, name: str, say: Say, judge: Callable[[Manifest], str]) -> None:
         settings = self._settings
         where = f"{kind} {settings.namespace}/{name}"
-        if not self._kube.delete(kind, settings.namespace, name):
-            say(f"{where}: not there")
+        if why := delete_unless(self._kube, kind, settings.namespace, name, judge):
+            say(f"{where}: {why}")
             return
         say(f"{where}: deleting")
         wait_until_gone(

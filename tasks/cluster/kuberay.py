@@ -21,9 +21,13 @@ from tasks.errors import KubernetesRefused, KubernetesUnreachable
 DIGEST_ANNOTATION = "maze-retrain/sha256"
 """Over the document that was applied: the API server fills in defaults, so a resource cannot be compared with it."""
 PODS_ANNOTATION = "maze-retrain/pods-sha256"
-"""Over a RayService's pods alone."""
+"""Over the pods of a RayService or a RayCluster alone."""
 RAY_KINDS = {"RayCluster": "rayclusters", "RayService": "rayservices"}
 Applied = Literal["created", "changed", "unchanged"]
+
+
+class ChangedMeanwhile(KubernetesRefused):
+    """Somebody else changed, made or removed the resource between the look and the change."""
 
 
 HEALTH_LABEL = "sagemaker.amazonaws.com/node-health-status"
@@ -59,51 +63,52 @@ class KubeRay:
     def look(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """The resource as the API server has it, or None."""
         if kind == "ServiceAccount":
-            found = self._ask(self._core.read_namespaced_service_account, name, namespace)
+            found = self._find(self._core.read_namespaced_service_account, name, namespace)
             plain: Any = client.ApiClient().sanitize_for_serialization(found)
             return plain
-        return self._ask(self._objects.get_namespaced_custom_object, "ray.io", "v1", namespace, RAY_KINDS[kind], name)
+        return self._find(self._objects.get_namespaced_custom_object, "ray.io", "v1", namespace, RAY_KINDS[kind], name)
 
-    def apply(self, manifest: dict[str, Any]) -> Applied:
-        """Create the resource, or bring it to this document."""
+    def apply(self, manifest: dict[str, Any], seen: dict[str, Any] | None = None) -> Applied:
+        """Create the resource, or bring it to this document; raises ChangedMeanwhile where it is no longer as seen.
+
+        Without ``seen`` it is looked at here.
+        """
         kind, metadata = manifest["kind"], manifest["metadata"]
         digest = _digest(manifest)
         marks = {DIGEST_ANNOTATION: digest}
-        if kind == "RayService":
-            marks[PODS_ANNOTATION] = _digest(manifest["spec"]["rayClusterConfig"])
+        if kind in RAY_KINDS:
+            marks[PODS_ANNOTATION] = _digest(_pods_of(manifest))
         marked = {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **marks}}}
-        there = self.look(kind, metadata["namespace"], metadata["name"])
+        there = seen or self.look(kind, metadata["namespace"], metadata["name"])
         if there is None:
             self._create(kind, metadata["namespace"], marked)
             return "created"
         if there["metadata"].get("annotations", {}).get(DIGEST_ANNOTATION) == digest:
             return "unchanged"
+        marked["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"]
         self._patch(kind, metadata["namespace"], metadata["name"], marked)
         return "changed"
 
     def same_pods(self, there: dict[str, Any], wanted: dict[str, Any]) -> bool:
-        """Whether a RayService was applied with these pods; only its application may change in place."""
-        return there["metadata"].get("annotations", {}).get(PODS_ANNOTATION) == _digest(
-            wanted["spec"]["rayClusterConfig"]
-        )
+        """Whether a Ray resource was applied with these pods: KubeRay never changes pods that run."""
+        return there["metadata"].get("annotations", {}).get(PODS_ANNOTATION) == _digest(_pods_of(wanted))
 
-    def delete(self, kind: str, namespace: str, name: str) -> bool:
-        """Ask for a resource's end, what it owns first; False when there was none."""
-        if self.look(kind, namespace, name) is None:
-            return False
-        if kind == "ServiceAccount":
-            self._ask(self._core.delete_namespaced_service_account, name, namespace)
-        else:
-            self._ask(
-                self._objects.delete_namespaced_custom_object,
-                "ray.io",
-                "v1",
-                namespace,
-                RAY_KINDS[kind],
-                name,
-                propagation_policy="Foreground",
-            )
-        return True
+    def delete(self, seen: dict[str, Any]) -> None:
+        """Ask for the end of a Ray resource as it was seen, what it owns first; one that is gone is done.
+
+        Raises ChangedMeanwhile where another took its place or somebody else's label was put on it.
+        """
+        metadata = seen["metadata"]
+        exactly = client.V1Preconditions(uid=metadata["uid"], resource_version=metadata["resourceVersion"])
+        self._find(
+            self._objects.delete_namespaced_custom_object,
+            "ray.io",
+            "v1",
+            metadata["namespace"],
+            RAY_KINDS[seen["kind"]],
+            metadata["name"],
+            body=client.V1DeleteOptions(preconditions=exactly, propagation_policy="Foreground"),
+        )
 
     def pod_troubles(self, namespace: str, cluster: str) -> list[str]:
         """Why pods of a RayCluster do not run, in Kubernetes' words; empty when all do."""
@@ -115,17 +120,17 @@ class KubeRay:
 
     def delete_pod(self, namespace: str, name: str) -> None:
         """Ask for a pod's end; its RayCluster makes another."""
-        self._ask(self._core.delete_namespaced_pod, name, namespace)
+        self._find(self._core.delete_namespaced_pod, name, namespace)
 
     def nodes(self, instance_type: str) -> list[NodeHealth]:
         """The Kubernetes nodes of one instance type."""
         label = f"node.kubernetes.io/instance-type={instance_type}"
         found = self._ask(self._core.list_node, label_selector=label)
-        return [_health(node) for node in (found.items if found else [])]
+        return [_health(node) for node in found.items]
 
     def _pods(self, namespace: str, cluster: str) -> list[Any]:
         pods = self._ask(self._core.list_namespaced_pod, namespace, label_selector=f"ray.io/cluster={cluster}")
-        return pods.items if pods else []
+        return pods.items
 
     def _create(self, kind: str, namespace: str, document: dict[str, Any]) -> None:
         if kind == "ServiceAccount":
@@ -141,14 +146,21 @@ class KubeRay:
             patch = self._objects.patch_namespaced_custom_object
             self._ask(patch, "ray.io", "v1", namespace, RAY_KINDS[kind], name, document)
 
+    def _find(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """One request for a thing of this name; None where the API server says that it is not there."""
+        try:
+            return self._ask(call, *args, **kwargs)
+        except KubernetesRefused as refused:
+            if _is_absent(refused.__cause__):
+                return None
+            raise
+
     def _ask(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """One request; None for 404."""
         try:
             return call(*args, **kwargs, _request_timeout=self._timeout_s)
         except ApiException as error:
-            if error.status == 404:
-                return None
-            raise KubernetesRefused(_refusal(error)) from error
+            refused = ChangedMeanwhile if error.status == 409 else KubernetesRefused
+            raise refused(_refusal(error)) from error
         except HTTPError as error:
             raise KubernetesUnreachable(
                 f"the Kubernetes API does not answer ({error}); check the network and `aws eks describe-cluster`"
@@ -159,12 +171,37 @@ def _digest(document: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def _refusal(error: ApiException) -> str:
+def _pods_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What a Ray resource's pods are made of; a RayService has its application beside it."""
+    spec = manifest["spec"]
+    return spec.get("rayClusterConfig", spec)
+
+
+def _is_absent(error: BaseException | None) -> bool:
+    """Whether this 404 is about the thing: one without the CRD, or from a proxy, says nothing of it.
+
+    The API server answers with a Status whose details name the resource (apimachinery, errors.NewNotFound); where it
+    does not serve the group at all, with plain text (apiserver, http.NotFound).
+    """
+    if not isinstance(error, ApiException) or error.status != 404:
+        return False
+    said = _status(error)
+    return said.get("reason") == "NotFound" and bool(said.get("details", {}).get("name"))
+
+
+def _status(error: ApiException) -> dict[str, Any]:
+    """The API server's own answer, or nothing where somebody else answered."""
     try:
-        said = json.loads(error.body or "{}").get("message", "")
+        said = json.loads(error.body or "{}")
     except ValueError:
-        said = ""
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _refusal(error: ApiException) -> str:
+    said = _status(error).get("message", "")
     remedies = {
+        404: "is the KubeRay operator installed, and is hosting.namespace right?",
         401: "the credentials have expired: log in again",
         403: "grant the identity an EKS access entry with the HyperPod training policy in this namespace",
         409: "someone else changed it meanwhile: run again",

@@ -32,6 +32,7 @@ from tasks.cluster.settings import HyperPodSettings, NodeGroup
 
 Manifest = dict[str, Any]
 RUN_LABEL = "maze-retrain/run"
+FLOW_RUN_ANNOTATION = "maze-retrain/flow-run"
 HEALTHY_NODE = {HEALTH_LABEL: "Schedulable"}
 
 
@@ -64,8 +65,9 @@ def service_account(settings: HyperPodSettings) -> Manifest:
     return _document(account)
 
 
-def ray_cluster(settings: HyperPodSettings, run_name: str, image: str) -> Manifest:
+def ray_cluster(settings: HyperPodSettings, run_name: str, image: str, flow_run_id: str = "") -> Manifest:
     """The cluster that trains: a head without GPUs, and workers that are all there or not at all."""
+    attempt = {FLOW_RUN_ANNOTATION: flow_run_id} if flow_run_id else {}
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
@@ -74,6 +76,7 @@ def ray_cluster(settings: HyperPodSettings, run_name: str, image: str) -> Manife
             "namespace": settings.namespace,
             "labels": {RUN_LABEL: run_name},
             "annotations": {
+                **attempt,
                 "access.sagemaker.amazonaws.com/enabled": "true",
                 "access.sagemaker.amazonaws.com/access-strategy": f"ray-access-strategy-{settings.access_strategy}",
             },

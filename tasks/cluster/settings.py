@@ -73,6 +73,9 @@ class HyperPodSettings(Settings):
     """Name of the RayCluster that trains."""
     serve_name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
     """Name of the RayService."""
+    take_over: bool = False
+    """Take the RayCluster, the RayService and the service account's role of these names even where another run made
+    them, or nobody of ours; a RayCluster with other pods is made anew. Whatever trains there may die of it."""
     head: NodeGroup
     """Where the GCS, the dashboard and the job's driver run; its GPUs, if any, are not offered to Ray."""
     workers: NodeGroup

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from rl.maze.score import EvalReport
 from tasks.clients.mlflow_runs import MlflowRuns
 from tasks.evidence.mlflow_log import Address, KeptLog, MlflowTaker
 from tasks.evidence.outbox import Outbox
+from tasks.evidence.prefect_attempts import attempts_of, own_flow_run_id
 from tasks.evidence.prefect_page import PageTaker, PrefectPage, log_warning
-from tasks.run import RunContext
+from tasks.run import Page, RunContext, RunLog
 from tasks.settings import TrackingSettings, dotted
 
 
@@ -39,7 +41,7 @@ def tracked_run(
     changed = opened.params(dotted(params))
     with _outboxes(settings, runs) as (to_mlflow, taker, to_page):
         run = KeptLog(to_mlflow, taker, Address(run_id=opened.run_id), opened.url, run_name)
-        context = RunContext(run_name, run, PrefectPage(run_name, to_page.put))
+        context = _context(run_name, run, PrefectPage(run_name, to_page.put))
         context.page.say(f"MLflow: {run.url}")
         if changed:
             _tell_what_changed(context, params, changed)
@@ -71,7 +73,12 @@ def _outboxes(settings: TrackingSettings, runs: MlflowRuns) -> Iterator[tuple[Ou
 
 def untracked_run(run_name: str) -> RunContext:
     """For flows that look or put in order: Prefect shows them, MLflow does not."""
-    return RunContext(run_name, Unrecorded(), PrefectPage(run_name, PageTaker().send_or_warn))
+    return _context(run_name, Unrecorded(), PrefectPage(run_name, PageTaker().send_or_warn))
+
+
+def _context(run_name: str, run: RunLog, page: Page) -> RunContext:
+    asked = partial(attempts_of, run_name)
+    return RunContext(run_name, run, page, flow_run_id=own_flow_run_id(), attempts=asked)
 
 
 def keep_evaluation(context: RunContext, report: EvalReport) -> None:

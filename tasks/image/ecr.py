@@ -71,14 +71,24 @@ class Ecr:
         return [PushedImage(i["imageDigest"], i["imageSizeInBytes"], i["imagePushedAt"]) for i in found]
 
     def delete(self, repository: str, digest: str) -> None:
-        """Delete one image with all its tags; one that is gone is done."""
-        ask_aws(
+        """Delete one image with all its tags; one that is gone is done.
+
+        ECR answers 200 for what it did not delete, too: the reasons stand in ``failures``.
+        """
+        answer = ask_aws(
             self._ecr.batch_delete_image,
             "ecr:BatchDeleteImage",
             repositoryName=repository,
             imageIds=[{"imageDigest": digest}],
             **self._registry,
         )
+        failures = [said for said in answer.get("failures", []) if said.get("failureCode") != "ImageNotFound"]
+        if failures:
+            said = "; ".join(f"{failure.get('failureCode')}: {failure.get('failureReason')}" for failure in failures)
+            raise AwsRefused(
+                f"ECR did not delete {repository}@{digest} ({said}); remove what refers to it (an image index, a "
+                "lifecycle rule), then clean up again"
+            )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,7 +37,13 @@ class JobsClient(Protocol):
         """Every job that the cluster remembers."""
         ...
 
-    def submit(self, submission_id: str, entrypoint: str, env_vars: dict[str, str]) -> None: ...
+    def submit(
+        self, submission_id: str, entrypoint: str, env_vars: dict[str, str], metadata: Mapping[str, str] | None = None
+    ) -> None:
+        """``metadata`` stays with the job as it was submitted: who takes it up changes nothing of it."""
+        ...
+
+    def metadata(self, submission_id: str) -> Mapping[str, str]: ...
 
     def state(self, submission_id: str) -> JobState: ...
 

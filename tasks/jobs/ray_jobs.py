@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -50,7 +50,9 @@ class RayJobs:
         jobs = self._ask(lambda client: client.list_jobs())
         return [job.submission_id for job in jobs if job.submission_id and str(job.status.value) in UNFINISHED]
 
-    def submit(self, submission_id: str, entrypoint: str, env_vars: dict[str, str]) -> None:
+    def submit(
+        self, submission_id: str, entrypoint: str, env_vars: dict[str, str], metadata: Mapping[str, str] | None = None
+    ) -> None:
         def request(client: JobSubmissionClient) -> None:
             try:
                 client.submit_job(
@@ -58,6 +60,7 @@ class RayJobs:
                     entrypoint=entrypoint,
                     runtime_env={"env_vars": env_vars},
                     entrypoint_num_cpus=1,
+                    metadata=dict(metadata or {}),
                 )
             except RuntimeError as error:
                 # An earlier try arrived and its answer did not.
@@ -69,6 +72,10 @@ class RayJobs:
     def state(self, submission_id: str) -> JobState:
         info = self._ask(lambda client: client.get_job_info(submission_id))
         return JobState(status=str(info.status.value), message=info.message or "", entrypoint=info.entrypoint)
+
+    def metadata(self, submission_id: str) -> Mapping[str, str]:
+        info = self._ask(lambda client: client.get_job_info(submission_id))
+        return info.metadata or {}
 
     def stop(self, submission_id: str) -> None:
         self._ask(lambda client: client.stop_job(submission_id))

@@ -21,7 +21,7 @@ def run_job(
     """
     jobs = RayJobs(cluster.jobs_address)
     command = entrypoint(cluster.job, module, order.model_dump_json())
-    submission_id = submit_once(jobs, f"{context.run_name}-{stage}", command, take_up)
+    submission_id = submit_once(jobs, f"{context.run_name}-{stage}", command, take_up, context.marks)
     context.page.say(f"following Ray job {submission_id}")
     context.run.tags({f"ray.{stage}": submission_id})
     story = JobStory(submission_id=submission_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tasks.errors import OtherSettings, StageError, UnknownJobState
 from tasks.jobs.api import LIVE, JobsClient
@@ -31,10 +31,16 @@ def equal_only(before: str, now: str) -> bool:
     try:
         return json.loads(before) == json.loads(now)
     except json.JSONDecodeError:
-        return False
+        return before == now
 
 
-def submit_once(jobs: JobsClient, name: str, command: str, take_up: TakeUp = equal_only) -> str:
+def submit_once(
+    jobs: JobsClient,
+    name: str,
+    command: str,
+    take_up: TakeUp = equal_only,
+    metadata: Mapping[str, str] | None = None,
+) -> str:
     """Submit under a deterministic id and return it; a job of this name that runs or has succeeded is taken up.
 
     Ray refuses a used id, so an attempt after a failed one gets the next number; so does one after a job that was
@@ -59,7 +65,7 @@ def submit_once(jobs: JobsClient, name: str, command: str, take_up: TakeUp = equ
                 )
         attempt += 1
     if not chosen:
-        jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"})
+        jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"}, metadata)
     return chosen or submission_id
 
 
@@ -78,7 +84,7 @@ def order_of(command: str) -> str:
     return (shlex.split(command) or ["null"])[-1]
 
 
-def submit_anew(jobs: JobsClient, name: str, command: str) -> str:
+def submit_anew(jobs: JobsClient, name: str, command: str, metadata: Mapping[str, str] | None = None) -> str:
     """Submit under the next number and return the id; only a job of this name that is not over is taken up.
 
     What an earlier attempt found, even a minute ago, says nothing about now.
@@ -89,7 +95,7 @@ def submit_anew(jobs: JobsClient, name: str, command: str) -> str:
         if not jobs.state(submission_id).is_final:
             return submission_id
         attempt += 1
-    jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"})
+    jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"}, metadata)
     return submission_id
 
 

@@ -11,6 +11,10 @@ from typing import Any
 
 import httpx
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from tasks.cleanup.order import Order
+from tasks.evidence.prefect_attempts import attempts_of
 
 pytestmark = pytest.mark.slow_s(120)
 
@@ -49,6 +53,16 @@ def test_a_run_that_crashed_is_cleaned_up_by_its_name(services: dict[str, str]) 
         (started,) = found
         settings = started["parameters"]["settings"]
         assert (settings["run_name"], settings["dry_run"], settings["cleanup"]["remove"]) == ("gone-1", False, ["jobs"])
+        assert settings["ended_flow_run"] == run_id
         assert settings["cluster"]["jobs_address"] == services["RAY_JOBS_ADDRESS"]
+        # A second attempt under that name: the order, carried out only now, is overtaken.
+        again = client.post(f"/deployments/{deployment('retrain/local')}/create_flow_run", json={"name": "gone-1"})
+        with temporary_settings({PREFECT_API_URL: services["PREFECT_API_URL"]}):
+            late = Order(run_id, attempts_of("gone-1"))
+        assert {attempt.flow_run_id: attempt.is_over for attempt in late.attempts} == {
+            run_id: True,
+            again.raise_for_status().json()["id"]: False,
+        }
+        assert late.overtaken == f"flow run {again.json()['id']} is SCHEDULED under this name"
         # Runs on the laptop are no business of the cluster's clean-up.
         assert created_runs(client, deployment("cleanup/hyperpod")) == []

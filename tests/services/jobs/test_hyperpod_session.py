@@ -14,6 +14,7 @@ import trustme
 import yaml
 
 from tasks.cleanup.in_ray import Jobs
+from tasks.cleanup.order import Order
 from tasks.errors import ClusterUnreachable, SubmissionRefused
 from tasks.jobs.follow import FollowLimits, follow_job
 from tasks.jobs.news import JobNews
@@ -101,11 +102,14 @@ def test_a_job_outlives_its_session_and_no_line_of_it_is_lost(endpoint: HyperPod
 
 
 def test_whoever_comes_back_finds_the_job_stops_it_and_cleans_up_twice(endpoint: HyperPodEndpoint) -> None:
-    submission_id = submit_once(RayJobs(ADDRESS), "again-train", python("import time; time.sleep(600)"))
+    marks = {"maze.run_name": "again", "maze.flow_run_id": "f-1"}
+    command = python("import time; time.sleep(600)")
+    submission_id = submit_once(RayJobs(ADDRESS), "again-train", command, metadata=marks)
     jobs = RayJobs(ADDRESS)
-    assert submit_once(jobs, "again-train", "false") == submission_id
+    assert jobs.metadata(submission_id).items() >= marks.items()
+    assert submit_once(jobs, "again-train", command) == submission_id
     wait_until(lambda: jobs.state(submission_id).status == "RUNNING", 60)
-    left = Jobs(lambda: RayJobs(ADDRESS), timeout_s=60)
+    left = Jobs(lambda: RayJobs(ADDRESS), lambda: False, Order(), timeout_s=60)
     (found,) = left.find("again")
     assert found.name == submission_id
     left.remove("again", found)
@@ -141,7 +145,9 @@ def test_a_cluster_that_is_not_there_and_an_endpoint_that_is_off_say_so(
 ) -> None:
     with pytest.raises(ClusterUnreachable, match="Verify the cluster name and namespace"):
         RayJobs("sagemaker_ray://maze-train/elsewhere")
-    assert Jobs(lambda: RayJobs("sagemaker_ray://gone/maze"), timeout_s=1).find("run") == []
+    silent = Jobs(lambda: RayJobs("sagemaker_ray://gone/maze"), lambda: False, Order(), timeout_s=1)
+    with pytest.raises(ClusterUnreachable):
+        silent.find("run")
     endpoint.is_public_endpoint_on = False
     with pytest.raises(ClusterUnreachable, match="The public endpoint may not be enabled"):
         RayJobs(ADDRESS)

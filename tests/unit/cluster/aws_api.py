@@ -53,7 +53,7 @@ class FakeAws:
             return {"associations": found}
         if method == "POST" and number is None:
             number = f"a-{len(self.associations) + 1}"
-            kept = {key: body[key] for key in ("namespace", "serviceAccount", "roleArn")}
+            kept = {key: body.get(key, {}) for key in ("namespace", "serviceAccount", "roleArn", "tags")}
             self.associations[number] = {**kept, "associationId": number}
         elif method == "POST":
             self.associations[number or ""]["roleArn"] = body["roleArn"]

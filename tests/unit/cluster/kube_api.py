@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,6 +18,15 @@ from urllib.parse import parse_qs, urlsplit
 
 COLLECTION = re.compile(r"^/(?:api/v1|apis/ray\.io/v1)/namespaces/([^/]+)/([^/]+)$")
 ITEM = re.compile(r"^/(?:api/v1|apis/ray\.io/v1)/namespaces/([^/]+)/([^/]+)/([^/]+)$")
+
+
+class Refused(Exception):
+    """An answer that is no success, as the API server words it (apimachinery, pkg/api/errors)."""
+
+    def __init__(self, code: int, reason: str, message: str, name: str = "") -> None:
+        super().__init__(message)
+        details = {"details": {"name": name}} if name else {}
+        self.code, self.body = code, {"kind": "Status", "reason": reason, "message": message, "code": code, **details}
 
 
 class FakeKubernetes:
@@ -34,9 +43,35 @@ class FakeKubernetes:
         """Status of a RayCluster at each look after its creation; the last one stays."""
         self.service_status: dict[str, Any] = {}
         """Status of a RayService from its first look on."""
-        self.refusal: tuple[int, str] | None = None
+        self.refusal: tuple[int, str, str] | None = None
+        """Status, reason and message of the answer to everything."""
         self.operator_runs = True
         self._leaving: set[tuple[str, str, str]] = set()
+        self._number = 0
+        self.meanwhile: Callable[[], object] | None = None
+        """What somebody else does just before the next change arrives."""
+
+    def _changed(self, thing: dict[str, Any]) -> dict[str, Any]:
+        self._number += 1
+        thing["metadata"]["resourceVersion"] = str(self._number)
+        return thing
+
+    def _somebody_else(self) -> None:
+        act, self.meanwhile = self.meanwhile, None
+        if act:
+            act()
+
+    def there(self, key: tuple[str, str, str]) -> dict[str, Any]:
+        if key not in self.things:
+            raise Refused(404, "NotFound", f'{key[1]} "{key[2]}" not found', key[2])
+        return self.things[key]
+
+    def as_seen(self, key: tuple[str, str, str], uid: str | None, version: str | None) -> dict[str, Any]:
+        """The thing, if it is still the one that the client saw (apiserver, registry/store.go: Conflict, 409)."""
+        metadata = self.there(key)["metadata"]
+        if uid not in (None, metadata["uid"]) or version not in (None, metadata["resourceVersion"]):
+            raise Refused(409, "Conflict", "the object has been modified", key[2])
+        return self.things[key]
 
     def get(self, key: tuple[str, str, str]) -> dict[str, Any] | None:
         thing = self.things.get(key)
@@ -53,22 +88,31 @@ class FakeKubernetes:
         return thing
 
     def create(self, namespace: str, plural: str, body: dict[str, Any]) -> dict[str, Any]:
+        self._somebody_else()
         name = body["metadata"]["name"]
+        if (namespace, plural, name) in self.things:
+            raise Refused(409, "AlreadyExists", f'{plural} "{name}" already exists', name)
         self.changes.append(f"create {plural} {namespace}/{name}")
-        body["metadata"]["generation"] = 1
-        self.things[(namespace, plural, name)] = body
+        body["metadata"] |= {"generation": 1, "uid": f"u-{self._number}"}
+        self.things[(namespace, plural, name)] = self._changed(body)
         return body
 
     def patch(self, key: tuple[str, str, str], body: dict[str, Any]) -> dict[str, Any]:
+        self._somebody_else()
+        there = self.as_seen(key, None, body["metadata"].get("resourceVersion"))
         self.changes.append(f"patch {key[1]} {key[0]}/{key[2]}")
-        generation = self.things[key]["metadata"].get("generation", 1) + 1
-        self.things[key] = {**body, "metadata": {**body["metadata"], "generation": generation}}
+        # Only another spec makes another generation.
+        generation = there["metadata"]["generation"] + (body.get("spec") != there.get("spec"))
+        metadata = {**there["metadata"], **body["metadata"], "generation": generation}
+        self.things[key] = self._changed({**there, **body, "metadata": metadata})
         return self.things[key]
 
-    def delete(self, key: tuple[str, str, str], policy: str | None) -> dict[str, Any]:
+    def delete(self, key: tuple[str, str, str], options: dict[str, Any]) -> dict[str, Any]:
+        self._somebody_else()
+        policy, exactly = options.get("propagationPolicy"), options.get("preconditions", {})
+        if key[1] != "pods":
+            self.as_seen(key, exactly.get("uid"), exactly.get("resourceVersion"))
         self.changes.append(f"delete {key[1]} {key[0]}/{key[2]}" + (f" {policy}" if policy else ""))
-        if key[1] == "serviceaccounts":
-            return self.things.pop(key)
         if key[1] == "pods":
             (gone,) = [pod for pod in self.pods if pod["metadata"]["name"] == key[2]]
             self.pods = [pod for pod in self.pods if pod is not gone] + self.successors[:1]
@@ -113,33 +157,35 @@ def _handler(fake: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
             return json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
 
         def _serve(self) -> None:
+            try:
+                status, document = self._answered()
+            except Refused as refused:
+                status, document = refused.code, refused.body
+            self._answer(status, document)
+
+        def _answered(self) -> tuple[int, dict[str, Any]]:
             parts = urlsplit(self.path)
             body, query = self._body(), parse_qs(parts.query)
             if fake.refusal:
-                status, message = fake.refusal
-                return self._answer(status, {"kind": "Status", "message": message})
+                raise Refused(*fake.refusal)
             if parts.path == "/api/v1/nodes":
                 wanted = query["labelSelector"][0].partition("=")[2]
                 nodes = [n for n in fake.nodes if wanted in n["metadata"]["labels"].values()]
-                return self._answer(200, {"kind": "NodeList", "items": nodes})
+                return 200, {"kind": "NodeList", "items": nodes}
             if match := COLLECTION.match(parts.path):
                 namespace, plural = match.groups()
                 if self.command == "POST":
-                    return self._answer(201, fake.create(namespace, plural, body))
-                return self._answer(200, {"kind": "PodList", "items": fake.pods})
+                    return 201, fake.create(namespace, plural, body)
+                return 200, {"kind": "PodList", "items": fake.pods}
             match = ITEM.match(parts.path)
             assert match, parts.path
             namespace, plural, name = match.groups()
             key = (namespace, plural, name)
             if self.command == "GET":
-                found = fake.get(key)
-                missing = {"kind": "Status", "message": "not found"}
-                return self._answer(200, found) if found else self._answer(404, missing)
+                return 200, fake.get(key) or fake.there(key)
             if self.command == "PATCH":
-                return self._answer(200, fake.patch(key, body))
-            return self._answer(
-                200, fake.delete(key, body.get("propagationPolicy") or (query.get("propagationPolicy") or [None])[0])
-            )
+                return 200, fake.patch(key, body)
+            return 200, fake.delete(key, body)
 
         do_GET = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815 - http.server's names
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,17 @@ from flows.deployments import load_deployment
 from serving.settings import ServerSettings
 from tasks.checks import ToCheck, run_checks
 from tasks.cleanup.in_aws import Identity, Machines, RayResources
-from tasks.cleanup.parts import LeftPart, clean
+from tasks.cleanup.order import Order
+from tasks.cleanup.parts import Leftover, LeftPart, clean
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
 from tasks.cluster.hosting import HyperPod, hosting_of
 from tasks.cluster.kuberay import KubeRay
 from tasks.cluster.manifests import ray_cluster
+from tasks.cluster.owners import Owner
 from tasks.cluster.settings import HyperPodSettings, KeptClusters
-from tasks.errors import AwsRefused, ClusterNotReady, RolloutFailed
+from tasks.errors import AwsRefused, ClusterNotReady, KubernetesRefused, RolloutFailed
 from tasks.records import ImageRef
+from tasks.run import Attempt
 from tests.unit.cluster.aws_api import FakeAws, aws_api
 from tests.unit.cluster.kube_api import FakeKubernetes, kubernetes_api, node, pod
 from tests.unit.cluster.test_kuberay import READY
@@ -30,6 +34,8 @@ IMAGES = {
     name: ImageRef(uri=f"registry/{name}@sha256:{'b' * 64}", sha256="b" * 64, content="ctx-1")
     for name in ("train", "serve")
 }
+BY_HAND = Order()
+START, HOUR = datetime(2026, 11, 30, tzinfo=UTC), timedelta(hours=1)
 APP_RUNS = {"activeServiceStatus": {"applicationStatuses": {"llm": {"status": "RUNNING"}}}}
 
 
@@ -51,11 +57,11 @@ class Account:
         settings = self.settings.model_copy(update=changes)
         return HyperPod(settings, self.kube, self.identity, self.machines, self.slept.append)
 
-    def parts(self) -> list[LeftPart]:
+    def parts(self, order: Order = BY_HAND) -> list[LeftPart]:
         return [
-            RayResources("serving", self.settings, self.kube),
-            RayResources("training", self.settings, self.kube),
-            Identity(self.settings, self.identity),
+            RayResources("serving", self.settings, lambda: self.kube, order),
+            RayResources("training", self.settings, lambda: self.kube, order),
+            Identity(self.settings, self.identity, lambda: self.kube),
             Machines(self.settings, self.machines),
         ]
 
@@ -81,9 +87,9 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account
 
 
 def test_the_identity_is_there_before_the_pods_and_a_second_time_changes_nothing(account: Account) -> None:
-    account.hosting().training_up("r", IMAGES, account.said.append)
+    account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
     assert account.slept[0] == account.settings.identity_settle_s
-    account.hosting().training_up("r", IMAGES, account.said.append)
+    account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
     assert account.slept.count(account.settings.identity_settle_s) == 1
     assert account.aws.changes == ["POST a-1"]
     assert account.kubernetes.changes == [
@@ -99,15 +105,28 @@ def test_the_identity_is_there_before_the_pods_and_a_second_time_changes_nothing
 
 def test_another_role_is_put_in_place_of_the_old_one(account: Account) -> None:
     account.identity.ensure("maze", "maze-ray", "arn:aws:iam::123456789012:role/old")
-    account.hosting().training_up("r", IMAGES, account.said.append)
+    account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
     assert account.identity.role("maze", "maze-ray") == account.settings.role_arn
     assert account.aws.changes == ["POST a-1", "POST a-1"]
+
+
+def test_a_role_that_somebody_else_associated_is_neither_changed_nor_removed(account: Account) -> None:
+    old = "arn:aws:iam::123456789012:role/theirs"
+    account.aws.pod_identity("POST", None, {"namespace": "maze", "serviceAccount": "maze-ray", "roleArn": old}, {})
+    account.aws.changes.clear()
+    with pytest.raises(ClusterNotReady, match=r"is associated with .*/theirs, wanted .*/maze-ray, .* did not do that"):
+        account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
+    (left,) = clean(account.parts()[2:3], ("identity",), "r", dry_run=False, say=account.said.append)
+    assert left.keep == "it was not made by this pipeline"
+    assert account.aws.changes == []
+    account.hosting(take_over=True).training_up(Owner("r"), IMAGES, account.said.append)
+    assert account.aws.changes == ["POST a-1"]
 
 
 def test_a_pod_that_was_admitted_too_early_is_made_again(account: Account) -> None:
     account.kubernetes.pods[2] = pod("ray-worker-1", identity=False)
     account.kubernetes.successors = [pod("ray-worker-9")]
-    account.hosting().training_up("r", IMAGES, account.said.append)
+    account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
     assert "delete pods maze/ray-worker-1" in account.kubernetes.changes
 
 
@@ -115,7 +134,7 @@ def test_an_identity_that_successors_do_not_get_either_is_an_error(account: Acco
     account.kubernetes.pods[2] = pod("ray-worker-1", identity=False)
     account.kubernetes.successors = [pod("ray-worker-9", identity=False)]
     with pytest.raises(ClusterNotReady, match="no AWS identity, made anew or not: ray-worker-9; is the add-on"):
-        account.hosting().training_up("r", IMAGES, account.said.append)
+        account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
 
 
 def _updating(account: Account) -> None:
@@ -153,7 +172,7 @@ def test_machines_are_looked_at_before_a_cluster_is_made(
 ) -> None:
     breaks(account)
     with pytest.raises(ClusterNotReady, match=message):
-        account.hosting().training_up("r", IMAGES, account.said.append)
+        account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
     assert account.kubernetes.changes == []
 
 
@@ -168,7 +187,7 @@ def test_cluster_and_pods_are_looked_at_before_a_job_is_submitted(account: Accou
         ready: "Unready: it does not exist",
         identified: "Unready: maze/maze-ray is associated with no role",
     }
-    account.hosting().training_up("r", IMAGES, account.said.append)
+    account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
     assert outcome(account.hosting().checks(serve_dashboard="")) == {ready: "", identified: ""}
     account.kubernetes.pods[0] = pod("ray-head", identity=False)
     assert outcome(account.hosting().checks(serve_dashboard=""))[identified] == (
@@ -209,16 +228,135 @@ def test_a_service_that_fails_says_what_its_replicas_said(account: Account) -> N
 
 def test_a_run_takes_down_its_own_cluster_and_no_other_one_s(account: Account) -> None:
     account.kube.apply(ray_cluster(account.settings, "another", "i"))
-    account.hosting().training_down("r", account.said.append)
-    assert account.said == ["RayCluster maze/skyrl-visgym belongs to another: left alone"]
-    account.hosting().training_down("another", account.said.append)
-    account.hosting().training_down("another", account.said.append)
+    account.hosting().training_down(Owner("r"), account.said.append)
+    assert account.said == ["RayCluster maze/skyrl-visgym: it belongs to run another"]
+    account.hosting().training_down(Owner("another"), account.said.append)
+    account.hosting().training_down(Owner("another"), account.said.append)
     assert account.said[-2:] == ["RayCluster maze/skyrl-visgym: gone", "RayCluster maze/skyrl-visgym: not there"]
+
+
+OTHER_IMAGES = {"train": IMAGES["train"].model_copy(update={"uri": f"registry/train@sha256:{'c' * 64}"})}
+
+
+def _nobodys(account: Account) -> None:
+    account.kube.apply(ray_cluster(account.settings, "r", IMAGES["train"].uri))
+    account.kubernetes.things[("maze", "rayclusters", "skyrl-visgym")]["metadata"]["labels"] = {"team": "vision"}
+
+
+def _another_run_s(account: Account) -> None:
+    account.hosting().training_up(Owner("nightly"), IMAGES, account.said.append)
+
+
+def _its_own_with_other_pods(account: Account) -> None:
+    account.hosting().training_up(Owner("r"), OTHER_IMAGES, account.said.append)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (_another_run_s, "belongs to run nightly, not to r; clean up after its owner"),
+        (_nobodys, r"belongs to nobody of ours \(it has no label maze-retrain/run\), not to r"),
+        (_its_own_with_other_pods, "runs other pods than are wanted; .* or set hosting.take_over"),
+    ],
+)
+def test_a_cluster_that_is_not_the_run_s_own_is_refused_before_anything_changes(
+    account: Account, made: Callable[[Account], None], message: str
+) -> None:
+    made(account)
+    before = (list(account.kubernetes.changes), list(account.aws.changes))
+    with pytest.raises(ClusterNotReady, match=message):
+        account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
+    assert (account.kubernetes.changes, account.aws.changes) == before
+
+
+@pytest.mark.parametrize("made", [_another_run_s, _nobodys])
+def test_clean_up_leaves_a_cluster_that_is_not_the_run_s_own(account: Account, made: Callable[[Account], None]) -> None:
+    made(account)
+    account.kubernetes.changes.clear()
+    account.hosting().training_down(Owner("r"), account.said.append)
+    left = clean(account.parts(), ("training",), "r", dry_run=False, say=account.said.append)
+    assert [thing.keep[:14] for thing in left if thing.part == "training"] == ["it belongs to "]
+    assert account.kubernetes.changes == []
+
+
+def test_taking_over_relabels_equal_pods_and_makes_others_anew(account: Account) -> None:
+    hosting, cluster = account.hosting(take_over=True), "rayclusters maze/skyrl-visgym"
+    _another_run_s(account)
+    account.kubernetes.changes.clear()
+    hosting.training_up(Owner("r"), IMAGES, account.said.append)
+    assert account.kubernetes.changes == [f"patch {cluster}"]
+    assert "RayCluster maze/skyrl-visgym belonged to run nightly: taken over by r" in account.said
+    account.kubernetes.changes.clear()
+    hosting.training_up(Owner("r"), OTHER_IMAGES, account.said.append)
+    assert account.kubernetes.changes == [f"delete {cluster} Foreground", f"create {cluster}"]
+
+
+def test_a_run_that_comes_between_the_look_and_the_change_keeps_its_cluster(account: Account) -> None:
+    theirs = ray_cluster(account.settings, "nightly", "i")
+    account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
+    account.kubernetes.things.clear()
+    account.kubernetes.meanwhile = lambda: account.kubernetes.create("maze", "rayclusters", theirs)
+    with pytest.raises(ClusterNotReady, match=r"belongs to run nightly, not to r"):
+        account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
+
+
+def test_a_cluster_that_is_taken_over_while_it_is_cleaned_up_stays(account: Account) -> None:
+    account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
+    key = ("maze", "rayclusters", "skyrl-visgym")
+    label = {"metadata": {"labels": {"maze-retrain/run": "nightly"}}}
+    account.kubernetes.meanwhile = lambda: account.kubernetes.patch(key, label)
+    with pytest.raises(ExceptionGroup) as caught:
+        clean(account.parts(), ("training",), "r", dry_run=False, say=account.said.append)
+    assert "it belongs to run nightly, since a moment ago" in str(caught.value.exceptions[0])
+    assert key in account.kubernetes.things
+
+
+def test_a_late_order_leaves_the_cluster_that_the_next_attempt_uses(account: Account) -> None:
+    first, second = Attempt("f-1", "FAILED", True, START), Attempt("f-2", "RUNNING", False, START + HOUR)
+    late = Order("f-1", (first, second))
+    for attempt, changes in (("f-1", ["create"]), ("f-1", []), ("f-2", ["patch"])):
+        account.kubernetes.changes.clear()
+        account.hosting().training_up(Owner("r", attempt), IMAGES, account.said.append)
+        assert [line.partition(" ray")[0] for line in account.kubernetes.changes if "rayclusters" in line] == changes
+    left = clean(account.parts(late), ("training",), "r", dry_run=False, say=account.said.append)
+    training = [thing.keep for thing in left if thing.part == "training"]
+    assert training == ["it belongs to flow run f-2, not to f-1 that ended"]
+    account.hosting().training_down(Owner("r", "f-1"), account.said.append)
+    assert account.said[-1] == "RayCluster maze/skyrl-visgym: it belongs to flow run f-2 now"
+    account.hosting().training_down(Owner("r", "f-2"), account.said.append)
+    assert account.said[-1] == "RayCluster maze/skyrl-visgym: gone"
+
+
+def test_what_kubernetes_or_aws_do_not_tell_is_listed_with_its_price_assumed(account: Account) -> None:
+    account.kubernetes.refusal = (403, "Forbidden", "not you")
+    account.aws.refusal = (403, "AccessDeniedException", "not you")
+    left: list[Leftover] = []
+    with pytest.raises(ExceptionGroup, match="clean-up of r is not complete") as caught:
+        clean(account.parts(), ("training",), "r", dry_run=False, say=account.said.append, left=left)
+    assert [(thing.part, thing.found, thing.usd_per_h) for thing in left] == [
+        ("serving", "not looked at", 15.89),
+        ("training", "not looked at", 36.61),
+        ("identity", "not looked at", 0.0),
+        ("machines", "not looked at", 5.53),
+        ("machines", "not looked at", 31.08),
+    ]
+    assert [type(error) for error in caught.value.exceptions] == [KubernetesRefused] * 2 + [AwsRefused] * 2
+
+
+def test_a_service_of_somebody_else_is_neither_replaced_nor_cleaned_up(account: Account) -> None:
+    theirs = {"kind": "RayService", "metadata": {"name": "visgym-llm", "namespace": "maze"}, "spec": {}}
+    account.kubernetes.create("maze", "rayservices", theirs)
+    account.kubernetes.changes.clear()
+    with pytest.raises(RolloutFailed, match=r"was not made by this pipeline; choose another hosting.serve_name"):
+        account.hosting(replace_serving=True).serving_up(account.server, IMAGES, account.said.append)
+    (left,) = clean(account.parts()[:1], ("serving",), "r", dry_run=False, say=account.said.append)
+    assert left.keep == "it was not made by this pipeline"
+    assert account.kubernetes.changes == []
 
 
 def test_clean_up_goes_in_order_twice_and_tells_what_goes_on_costing(account: Account) -> None:
     account.kubernetes.service_status = APP_RUNS
-    account.hosting().training_up("r", IMAGES, account.said.append)
+    account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
     account.hosting().serving_up(account.server, IMAGES, account.said.append)
     account.kubernetes.changes.clear()
     everything = ("training", "serving", "identity", "machines")
@@ -240,6 +378,6 @@ def test_clean_up_goes_in_order_twice_and_tells_what_goes_on_costing(account: Ac
 def test_clusters_of_others_are_never_touched() -> None:
     said: list[str] = []
     hosting = hosting_of(KeptClusters())
-    hosting.training_up("r", {}, said.append)
-    hosting.training_down("r", said.append)
+    hosting.training_up(Owner("r"), {}, said.append)
+    hosting.training_down(Owner("r"), said.append)
     assert said == ["the training cluster is kept outside this pipeline"] * 2

@@ -48,7 +48,10 @@ class Script:
     def submission_ids(self) -> list[str]:
         return ["run-1"]
 
-    def submit(self, submission_id: str, entrypoint: str, env_vars: dict[str, str]) -> None:
+    def metadata(self, submission_id: str) -> dict[str, str]:
+        return {}
+
+    def submit(self, submission_id: str, entrypoint: str, env_vars: dict[str, str], metadata: object = None) -> None:
         raise AssertionError("nothing is submitted here")
 
     def state(self, submission_id: str) -> JobState:

@@ -50,7 +50,10 @@ class Jobs:
     def submission_ids(self) -> list[str]:
         return list(self.known)
 
-    def submit(self, submission_id: str, entrypoint: str, env_vars: dict[str, str]) -> None:
+    def metadata(self, submission_id: str) -> dict[str, str]:
+        return {}
+
+    def submit(self, submission_id: str, entrypoint: str, env_vars: dict[str, str], metadata: Any = None) -> None:
         self.submitted.append(submission_id)
 
     def state(self, submission_id: str) -> JobState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,17 @@ class Known:
         state, asked = self.jobs[submission_id]
         return JobState(state, "", asked)
 
-    def submit(self, submission_id: str, entrypoint: str, env_vars: dict[str, str]) -> None:
+    def submit(
+        self,
+        submission_id: str,
+        entrypoint: str,
+        env_vars: dict[str, str],
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
         self.submitted.append(submission_id)
+
+    def metadata(self, submission_id: str) -> Mapping[str, str]:
+        raise AssertionError("whose a job is does not matter here")
 
     def log_lines(self, submission_id: str, silence_s: float) -> Any:
         raise AssertionError("nothing is followed here")
