@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -28,6 +27,7 @@ from serving.adapter import (
     check_adapter,
     file_sha256,
 )
+from serving.store import s3_client
 
 
 class AdapterNameTaken(RuntimeError):
@@ -185,7 +185,7 @@ def try_store(s3: Any, adapters_uri: str, name: str) -> str:
 def main(argv: list[str]) -> None:
     job = PublishJob.model_validate_json(argv[1])
     try:
-        publish(job, boto3.client("s3"))
+        publish(job, s3_client())
     except Exception as error:
         fault = {"kind": "fault", "boundary": type(error).__name__, "message": str(error)}
         sys.stdout.write(f"@event {json.dumps(fault)}\n")

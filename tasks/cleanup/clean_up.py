@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-import boto3
-
+from serving.store import s3_client
 from tasks.cleanup.in_aws import Adapters, Identity, Images, Machines, RayResources, images_in_use
 from tasks.cleanup.in_ray import Checkpoints, Jobs
 from tasks.cleanup.parts import Leftover, LeftPart, clean
@@ -73,7 +72,7 @@ def parts_of(context: RunContext, scope: CleanupScope) -> list[LeftPart]:
     if "checkpoints" in cleanup.remove:
         parts.append(Checkpoints(connect, scope.job, scope.shared_dir, JobNews(context)))
     kept = partial(champions, ChampionSettings(server=scope.server, tracking=scope.tracking))
-    adapters = Adapters(boto3.client("s3"), scope.server.adapters_uri, kept, cleanup.usd_per_gb_month_s3)
+    adapters = Adapters(s3_client(), scope.server.adapters_uri, kept, cleanup.usd_per_gb_month_s3)
     if not isinstance(hosting, HyperPodSettings):
         return [*parts, adapters]
     kube = KubeRay(hosting.kubeconfig)
