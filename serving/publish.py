@@ -16,17 +16,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.adapter import (
-    CERTIFICATE,
-    CONFIG,
-    MANIFEST,
-    WEIGHTS,
-    Manifest,
-    ServerLimits,
-    base_fingerprint,
-    check_adapter,
-    file_sha256,
-)
+from serving.adapter import Manifest, ServerLimits, base_fingerprint, check_adapter, file_sha256
+from serving.files import CERTIFICATE, CONFIG, MANIFEST, WEIGHTS
 from serving.store import s3_client
 
 
