@@ -98,6 +98,10 @@ class ModelNotServed(EndpointFailed):
     """The endpoint does not know a model of this name."""
 
 
+class ContextExceeded(EndpointFailed):
+    """A conversation is longer than the model takes."""
+
+
 class WrongModelAnswered(StageError):
     """A reply came from another model than the one that was asked."""
 

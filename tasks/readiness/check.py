@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import boto3
-
 from serving.publish import try_store
+from serving.store import s3_client
 from serving.store_check import StoreCheck
 from tasks.checks import ToCheck, Unready, require_ready, run_checks
 from tasks.cluster.hosting import hosting_of
@@ -63,7 +62,7 @@ def own_checks(adapters_uri: str, run_name: str, cluster: ClusterRef) -> list[To
         ),
         ToCheck(
             "the object store takes, returns and deletes an object",
-            lambda: try_store(boto3.client("s3"), adapters_uri, run_name),
+            lambda: try_store(s3_client(), adapters_uri, run_name),
             "check bucket, endpoint and credentials of the AWS chain (locally: make up)",
         ),
     ]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import boto3
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 from serving.app import champion_uri
 from serving.champion import Champion, ChampionMoved, ChampionObject, Seen
+from serving.store import s3_client
 from tasks.errors import NoSuchAdapter
 from tasks.records import ChampionChange, PublishedAdapter
 from tasks.release.settings import ChampionSettings
@@ -30,7 +30,7 @@ class ChampionRegistry:
     def __init__(self, tracking_uri: str, registered_model: str, champion_uri: str, s3: Any = None) -> None:
         self._client = MlflowClient(tracking_uri)
         self._name = registered_model
-        self._object = ChampionObject(s3 or boto3.client("s3"), champion_uri)
+        self._object = ChampionObject(s3 or s3_client(), champion_uri)
 
     def champion(self) -> str | None:
         """Name of the adapter that is champion."""

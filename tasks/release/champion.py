@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import boto3
-
 from serving.app import adapter_model_id
 from serving.publish import AdapterStore
+from serving.store import s3_client
 from tasks.errors import NotProven
 from tasks.records import (
     Certificate,
@@ -58,7 +57,7 @@ def move_champion(context: RunContext, settings: ChampionSettings, adapter_name:
     """Promote by hand; raises NoSuchAdapter, or NotProven when its certificate is missing or does not hold."""
     registry = registry_of(settings)
     registry.require(adapter_name)
-    certificate = AdapterStore(boto3.client("s3"), settings.server.adapters_uri, adapter_name).certificate()
+    certificate = AdapterStore(s3_client(), settings.server.adapters_uri, adapter_name).certificate()
     found = None if certificate is None else Certificate.model_validate_json(certificate)
     if found is None or not found.holds:
         why = "has no certificate" if found is None else "; ".join(found.failures)
