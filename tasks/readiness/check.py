@@ -1,6 +1,6 @@
 """Stage: does everything answer that the run will need, hours from now too? All checks run, then there is one verdict.
 
-Each has a name, a time limit and a remedy. The orchestrator asks what it can reach; a job on the training cluster
+Each has a name and a remedy, all that the orchestrator makes one time limit. The orchestrator asks what it can reach; a job on the training cluster
 (rl/readiness/job.py) asks every node. A store that takes no objects or a serving cluster that is down would otherwise
 come up when the training is done, two nodes that cannot talk to each other as a first step that never ends.
 """
@@ -14,7 +14,7 @@ import boto3
 
 from serving.publish import try_store
 from serving.store_check import StoreCheck
-from tasks.checks import ToCheck, Unready, require_ready, run_checks
+from tasks.checks import ToCheck, Unready, require_ready, start_checks
 from tasks.cluster.hosting import hosting_of
 from tasks.jobs.news import JobNews
 from tasks.jobs.ray_jobs import RayJobs
@@ -31,14 +31,16 @@ def check_readiness(context: RunContext, settings: ReadinessSettings, needs: Run
     """Run every check, show the table, keep it in MLflow; raises ClusterNotReady with all that does not hold."""
     theirs = hosting_of(needs.hosting).checks(needs.serve_dashboard)
     ours = own_checks(needs.adapters_uri, context.run_name, cluster)
-    found = run_checks([*ours, *theirs], settings.timeout_s)
-    found += check_nodes(
+    # The nodes are asked meanwhile, and have a limit of their own.
+    asked = start_checks([*ours, *theirs], settings.timeout_s)
+    on_nodes = check_nodes(
         lambda: RayJobs(cluster.jobs_address),
         cluster.job,
         ready_job(settings.nodes, needs, context.run_name),
         StoreCheck(adapters_uri=needs.adapters_uri, name=f"{context.run_name}-job", timeout_s=settings.timeout_s),
         JobNews(context),
     )
+    found = asked() + on_nodes
     rows = [check.model_dump() for check in found]
     context.page.table("readiness", rows, "Is everything there?")
     context.run.text(json.dumps(rows, indent=1), "readiness.json")
