@@ -5,6 +5,7 @@ An association is found by cluster, namespace and service account; making it twi
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -42,7 +43,7 @@ class PodIdentity:
                 roleArn=role_arn,
                 tags=OURS,
                 # The same request made again after a broken answer finds the first.
-                clientRequestToken=f"{self._cluster}-{namespace}-{account}"[:64],
+                clientRequestToken=hashlib.sha256(f"{self._cluster}/{namespace}/{account}".encode()).hexdigest(),
             )
             return "created"
         if there["roleArn"] == role_arn:
