@@ -1,8 +1,9 @@
 """Stage: does everything answer that the run will need, hours from now too? All checks run, then there is one verdict.
 
-Each has a name and a remedy, all that the orchestrator makes one time limit. The orchestrator asks what it can reach; a job on the training cluster
-(rl/readiness/job.py) asks every node. A store that takes no objects or a serving cluster that is down would otherwise
-come up when the training is done, two nodes that cannot talk to each other as a first step that never ends.
+Each has a name and a remedy, and all that the orchestrator makes have one time limit. The orchestrator asks what it can
+reach; a job on the training cluster (rl/readiness/job.py) asks every node. A store that takes no objects or a serving
+cluster that is down would otherwise come up when the training is done, two nodes that cannot talk to each other as a
+first step that never ends.
 """
 
 from __future__ import annotations
