@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import boto3
 
-from tasks.clients.ask_aws import ask_aws
-from tasks.errors import ClusterNotReady
+from tasks.clients.ask_aws import ask_aws, is_absent
+from tasks.errors import AwsRefused, ClusterNotReady
 
 OURS = {"maze-retrain/made-by": "maze-retrain"}
 """Tag of the associations that this pipeline made."""
@@ -78,12 +78,17 @@ class PodIdentity:
         there = self._look(namespace, account)
         if there is None:
             return False
-        ask_aws(
-            self._eks.delete_pod_identity_association,
-            "eks:DeletePodIdentityAssociation",
-            clusterName=self._cluster,
-            associationId=there["associationId"],
-        )
+        try:
+            ask_aws(
+                self._eks.delete_pod_identity_association,
+                "eks:DeletePodIdentityAssociation",
+                clusterName=self._cluster,
+                associationId=there["associationId"],
+            )
+        except AwsRefused as refusal:
+            # An earlier try arrived and its answer did not.
+            if not is_absent(refusal):
+                raise
         return True
 
     def _look(self, namespace: str, account: str) -> dict[str, Any] | None:

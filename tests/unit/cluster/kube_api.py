@@ -86,6 +86,12 @@ class FakeKubernetes:
             raise Refused(409, "Conflict", "the object has been modified", key[2])
         return self.things[key]
 
+    def clear(self) -> None:
+        """No resource, and nothing known of any."""
+        self.things.clear()
+        self._leaving.clear()
+        self.changes.clear()
+
     def get(self, key: tuple[str, str, str]) -> dict[str, Any] | None:
         thing = self.things.get(key)
         if thing is None:
@@ -134,7 +140,7 @@ class FakeKubernetes:
             self.successors = self.successors[1:]
             return gone
         self._leaving.add(key)
-        return self.things[key]
+        return self._changed(self.things[key])
 
 
 def node(name: str, instance_type: str, gpus: int, health: str = "Schedulable", ready: str = "True") -> dict[str, Any]:

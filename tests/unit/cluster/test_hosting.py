@@ -208,6 +208,17 @@ def test_a_refusal_of_aws_names_the_operation(account: Account) -> None:
         account.identity.ensure("maze", "maze-ray", account.settings.role_arn)
 
 
+def test_an_association_that_is_gone_by_the_time_it_is_removed_is_removed(account: Account) -> None:
+    account.identity.ensure("maze", "maze-ray", account.settings.role_arn)
+    look = account.identity._look
+    account.identity._look = lambda *asked: (look(*asked), account.aws.associations.clear())[0]  # type: ignore[method-assign]
+    assert account.identity.remove("maze", "maze-ray")
+    assert not account.identity.remove("maze", "maze-ray")
+    account.aws.refusal = (403, "AccessDeniedException", "not you")
+    with pytest.raises(AwsRefused):
+        account.identity.remove("maze", "maze-ray")
+
+
 def test_serving_comes_up_once_and_other_pods_are_never_slipped_in(account: Account) -> None:
     hosting = account.hosting()
     account.kubernetes.service_status = APP_RUNS
