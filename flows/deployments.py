@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.utilities.templating import apply_values
+from pydantic import BaseModel
 
 PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
 
@@ -33,15 +34,18 @@ def load_deployment(name: str, overrides: dict[str, Any]) -> tuple[Flow[..., Any
 
     Raises UnknownDeployment, or pydantic's ValidationError for parameters that do not fit.
     """
-    known = deployments()
-    if name not in known:
-        raise UnknownDeployment(f"prefect.yaml has no deployment {name}; it has {', '.join(sorted(known))}")
-    entry = known[name]
+    entry = _entry(name)
     parameters = apply_values(copy.deepcopy(entry["parameters"]), {})
     for path, value in overrides.items():
         _set(parameters["settings"], path, value)
-    flow = load_flow_from_entrypoint(str(PREFECT_YAML.parent / entry["entrypoint"]))
+    flow = _flow(entry)
     return flow, flow.validate_parameters(parameters)
+
+
+def settings_type(name: str) -> type[BaseModel]:
+    """What a deployment's settings are; raises UnknownDeployment."""
+    kind: type[BaseModel] = get_type_hints(_flow(_entry(name)).fn)["settings"]
+    return kind
 
 
 def job_env(name: str) -> dict[str, str]:
@@ -51,8 +55,21 @@ def job_env(name: str) -> dict[str, str]:
     return filled
 
 
-def _set(document: dict[str, Any], path: str, value: Any) -> None:
+def _entry(name: str) -> dict[str, Any]:
+    known = deployments()
+    if name not in known:
+        raise UnknownDeployment(f"prefect.yaml has no deployment {name}; it has {', '.join(sorted(known))}")
+    return known[name]
+
+
+def _flow(entry: dict[str, Any]) -> Flow[..., Any]:
+    return load_flow_from_entrypoint(str(PREFECT_YAML.parent / entry["entrypoint"]))
+
+
+def _set(document: Any, path: str, value: Any) -> None:
     *parents, last = path.split(".")
-    for key in parents:
-        document = document.setdefault(key, {})
+    for key in [*parents, ""]:
+        if not isinstance(document, dict):
+            raise ValueError(f"{path}: there is nothing below {document!r}")
+        document = document.setdefault(key, {}) if key else document
     document[last] = value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from rl.base_model.settings import BaseModelSettings
 from rl.grpo.settings import TrainSettings
@@ -12,6 +12,7 @@ from tasks.cleanup.settings import CleanupScope, CleanupSettings
 from tasks.cluster.settings import ClusterSettings, HostingSettings, HyperPodSettings
 from tasks.evidence.settings import ReportSettings
 from tasks.image.settings import ImageSettings
+from tasks.names import RunName, RunNameOrEmpty, is_run_name
 from tasks.plan.settings import PlannedRun, PlanSettings
 from tasks.readiness.settings import ReadinessSettings, RunNeeds
 from tasks.records import ServedModel
@@ -29,7 +30,7 @@ from tasks.settings import JobSettings, TrackingSettings
 class RetrainSettings(Settings):
     """Everything the retrain flow needs."""
 
-    run_name: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9-]{0,62})?$")
+    run_name: RunNameOrEmpty = ""
     """Names the run everywhere; empty takes the profile, the start time and a part of the flow run's id. An old name
     goes on with that run."""
     image: ImageSettings
@@ -99,6 +100,14 @@ class RetrainSettings(Settings):
             server=self.serve.server,
             tracking=self.tracking,
         )
+
+    @model_validator(mode="after")
+    def _its_default_name_is_one(self) -> RetrainSettings:
+        try:
+            is_run_name(f"{self.report.profile}-20260101-000000-00000000")
+        except ValueError as error:
+            raise ValueError(f"report.profile begins the default name of a run: {error}") from None
+        return self
 
     @model_validator(mode="after")
     def _server_takes_the_adapter(self) -> RetrainSettings:
@@ -177,14 +186,14 @@ class ClusterUpSettings(Settings):
     """Everything the cluster-up flow needs."""
 
     hosting: HyperPodSettings
-    run_name: str = Field(default="by-hand", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
+    run_name: RunName = "by-hand"
     """Label of what is created; clean-up asks for it."""
 
 
 class CleanupFlowSettings(CleanupScope):
     """Everything the cleanup flow needs."""
 
-    run_name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
+    run_name: RunName
     """The run whose remains are looked for."""
     dry_run: bool = True
     """Only say what would be removed."""

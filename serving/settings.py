@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+REGISTERED_MODEL = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"
+S3_BUCKET = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+S3_SEGMENT = r"[A-Za-z0-9!_.*'()-]+"
 
 
 class ServerSettings(BaseModel):
@@ -14,11 +19,11 @@ class ServerSettings(BaseModel):
 
     app_name: str = "llm"
     """Name of the Serve application."""
-    base_model_id: str = Field(pattern=r"^[^:\s]+$")
+    base_model_id: str
     """What clients call the base model; adapters are ``<base_model_id>:<adapter>``, so it holds no colon."""
     model_source: str
     """Folder or s3:// URI of the base model, as the replicas see it."""
-    adapters_uri: str = Field(pattern=r"^s3://[^/]+/.*[^/]$")
+    adapters_uri: str
     """Where adapters of this base lie. Servers look for an adapter by its name alone, so the base is in this path."""
     device: Literal["cpu", "cuda"]
     """Where the engine runs."""
@@ -46,6 +51,27 @@ class ServerSettings(BaseModel):
     """Environment of the application's processes. Credentials come from the usual AWS chain, never from here."""
     listen: str = Field(default="127.0.0.1:8000", pattern=r"^[^:\s]+:\d{1,5}$")
     """Host and port that the endpoint listens on; one text, because deployments are filled in with texts."""
+
+    @field_validator("base_model_id")
+    @classmethod
+    def _is_a_registered_model_s_name(cls, name: str) -> str:
+        if not re.fullmatch(REGISTERED_MODEL, name):
+            raise ValueError(
+                f"{name!r} names the model in MLflow's registry too, which takes no '/' and no ':' and whose search no "
+                "quotes (mlflow.utils.validation); take letters, digits, '_', '-' and '.', such as "
+                f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'my-model'!r}: where it lies is model_source"
+            )
+        return name
+
+    @field_validator("adapters_uri")
+    @classmethod
+    def _is_a_place_in_s3(cls, uri: str) -> str:
+        if not re.fullmatch(f"s3://{S3_BUCKET}(/{S3_SEGMENT})+", uri) or re.search(r"/\.{1,2}(/|$)", uri):
+            raise ValueError(
+                f"{uri!r} is no s3://<bucket>/<folder>: a bucket has 3 to 63 lowercase letters, digits, dots and "
+                "dashes, a key S3's safe characters (S3 User Guide, naming rules), and no part is empty, '.' or '..'"
+            )
+        return uri
 
     @model_validator(mode="after")
     def _one_device(self) -> ServerSettings:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, TimeoutError
+from concurrent.futures import Future
 from dataclasses import dataclass
+from threading import Thread
 
 from tasks.errors import ClusterNotReady
 from tasks.records import Check
@@ -24,23 +26,46 @@ class Unready(RuntimeError):
 
 
 def run_checks(wanted: Sequence[ToCheck], timeout_s: float) -> tuple[Check, ...]:
-    """Every check at once, each for at most ``timeout_s``; one that fails or hangs keeps none of the others."""
-    pool = ThreadPoolExecutor(max_workers=len(wanted))
+    """Every check at once, all of them together for at most ``timeout_s``; one that hangs holds up nothing."""
+    return start_checks(wanted, timeout_s)()
+
+
+def start_checks(
+    wanted: Sequence[ToCheck], timeout_s: float, clock: Callable[[], float] = time.monotonic
+) -> Callable[[], tuple[Check, ...]]:
+    """The same, started now and collected by calling what is returned; the time runs from now on for all of them."""
+    deadline = clock() + timeout_s
+    running = [(asked, _asked(asked.look)) for asked in wanted]
+
+    def collected() -> tuple[Check, ...]:
+        return tuple(_found(asked, answer, deadline - clock(), timeout_s) for asked, answer in running)
+
+    return collected
+
+
+def _asked(look: Callable[[], str]) -> Future[str]:
+    """In a thread that keeps no process from its end: a look may never come back."""
+    answer: Future[str] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(look())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    Thread(target=ask, daemon=True).start()
+    return answer
+
+
+def _found(asked: ToCheck, answer: Future[str], left_s: float, timeout_s: float) -> Check:
     try:
-        running = [(asked, pool.submit(asked.look)) for asked in wanted]
-        found = []
-        for asked, answer in running:
-            try:
-                found.append(Check(name=asked.name, holds=True, found=answer.result(timeout_s)))
-            except TimeoutError:
-                text = f"no answer within {timeout_s:g} s"
-                found.append(Check(name=asked.name, holds=False, found=text, remedy=asked.remedy))
-            except Exception as error:
-                text = f"{type(error).__name__}: {error}"
-                found.append(Check(name=asked.name, holds=False, found=text, remedy=asked.remedy))
-        return tuple(found)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        return Check(name=asked.name, holds=True, found=answer.result(max(0.0, left_s)))
+    except TimeoutError as error:
+        # A look's own time limit is its error, as any other.
+        text = f"TimeoutError: {error}" if answer.done() else f"no answer within {timeout_s:g} s"
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+    return Check(name=asked.name, holds=False, found=text, remedy=asked.remedy)
 
 
 def require_ready(found: Sequence[Check]) -> None:

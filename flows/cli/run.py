@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-import yaml
-
-from flows.deployments import job_env, load_deployment
+from flows.cli.typed import typed
+from flows.deployments import job_env, load_deployment, settings_type
 from tasks.evidence.report import as_markdown, curl_lines
 
 
@@ -19,8 +19,7 @@ def main(argv: list[str]) -> int:
     if len(argv) < 2:
         print(__doc__, file=sys.stderr)
         return 2
-    pairs = (argument.split("=", 1) for argument in argv[2:])
-    flow, parameters = load_deployment(argv[1], {key: yaml.safe_load(value) for key, value in pairs})
+    flow, parameters = load_deployment(argv[1], overrides_of(argv[1], argv[2:]))
     os.environ.update(job_env(argv[1]))
     result = flow(**parameters)
     print("\n" + as_text(result))
@@ -30,6 +29,17 @@ def main(argv: list[str]) -> int:
         page = result.get("mlflow", {}).get("url") if isinstance(result, dict) else None
         print(f"MLflow:  {page or tracking.tracking_uri}")
     return 0
+
+
+def overrides_of(name: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """``key.path=value`` of a deployment's settings, each value typed by its field."""
+    settings, overrides = settings_type(name), dict[str, Any]()
+    for argument in arguments:
+        path, sign, text = argument.partition("=")
+        if not sign:
+            raise ValueError(f"{argument!r} is no key=value")
+        overrides[path] = typed(text, path, settings)
+    return overrides
 
 
 def as_text(result: Any) -> str:

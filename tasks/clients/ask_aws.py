@@ -21,3 +21,9 @@ def ask_aws(call: Any, permission: str, **arguments: Any) -> Any:
         ) from error
     except BotoCoreError as error:
         raise AwsRefused(f"AWS cannot be asked: {error}; check credentials, region and network") from error
+
+
+def is_absent(refusal: AwsRefused) -> bool:
+    """Whether AWS said that there is no such thing."""
+    error = refusal.__cause__
+    return isinstance(error, ClientError) and error.response.get("Error", {}).get("Code") == "ResourceNotFoundException"

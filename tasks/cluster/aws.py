@@ -5,14 +5,15 @@ An association is found by cluster, namespace and service account; making it twi
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import boto3
 
-from tasks.clients.ask_aws import ask_aws
-from tasks.errors import ClusterNotReady
+from tasks.clients.ask_aws import ask_aws, is_absent
+from tasks.errors import AwsRefused, ClusterNotReady
 
 OURS = {"maze-retrain/made-by": "maze-retrain"}
 """Tag of the associations that this pipeline made."""
@@ -42,7 +43,7 @@ class PodIdentity:
                 roleArn=role_arn,
                 tags=OURS,
                 # The same request made again after a broken answer finds the first.
-                clientRequestToken=f"{self._cluster}-{namespace}-{account}"[:64],
+                clientRequestToken=hashlib.sha256(f"{self._cluster}/{namespace}/{account}".encode()).hexdigest(),
             )
             return "created"
         if there["roleArn"] == role_arn:
@@ -77,12 +78,17 @@ class PodIdentity:
         there = self._look(namespace, account)
         if there is None:
             return False
-        ask_aws(
-            self._eks.delete_pod_identity_association,
-            "eks:DeletePodIdentityAssociation",
-            clusterName=self._cluster,
-            associationId=there["associationId"],
-        )
+        try:
+            ask_aws(
+                self._eks.delete_pod_identity_association,
+                "eks:DeletePodIdentityAssociation",
+                clusterName=self._cluster,
+                associationId=there["associationId"],
+            )
+        except AwsRefused as refusal:
+            # An earlier try arrived and its answer did not.
+            if not is_absent(refusal):
+                raise
         return True
 
     def _look(self, namespace: str, account: str) -> dict[str, Any] | None:

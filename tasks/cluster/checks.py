@@ -8,10 +8,20 @@ from tasks.cluster.kube_waits import cluster_shortfall
 from tasks.cluster.kuberay import KubeRay
 from tasks.cluster.settings import HyperPodSettings, NodeGroup
 
+ASKED = {
+    ("ray.io", "rayclusters"): ("get", "create", "patch", "delete"),
+    ("ray.io", "rayservices"): ("get", "create", "patch", "delete"),
+    ("", "serviceaccounts"): ("get", "create", "patch"),
+    ("", "pods"): ("list", "delete"),
+    ("", "nodes"): ("list",),
+}
+"""What a run asks of Kubernetes, from its first stage to its clean-up: API group and resource -> verbs."""
+
 
 def machine_checks(settings: HyperPodSettings, kube: KubeRay, machines: HyperPodMachines) -> list[ToCheck]:
     """What must hold before a RayCluster is made."""
     return [
+        access_check(settings, kube),
         ToCheck(
             "the HyperPod cluster is in service",
             lambda: in_service(machines.status()),
@@ -33,6 +43,7 @@ def machine_checks(settings: HyperPodSettings, kube: KubeRay, machines: HyperPod
 def cluster_checks(settings: HyperPodSettings, kube: KubeRay, identity: PodIdentity) -> list[ToCheck]:
     """What must hold before a job is submitted to the RayCluster."""
     return [
+        access_check(settings, kube),
         ToCheck(
             "the RayCluster is ready",
             lambda: ready_cluster(settings, kube),
@@ -44,6 +55,27 @@ def cluster_checks(settings: HyperPodSettings, kube: KubeRay, identity: PodIdent
             "is the add-on eks-pod-identity-agent active? Delete the pods that were made before the association",
         ),
     ]
+
+
+def access_check(settings: HyperPodSettings, kube: KubeRay) -> ToCheck:
+    return ToCheck(
+        "Kubernetes lets this identity do what the run will ask",
+        lambda: allowed(settings, kube),
+        "grant it an EKS access entry with these verbs (HyperPod's training policy, in hosting.namespace)",
+    )
+
+
+def allowed(settings: HyperPodSettings, kube: KubeRay) -> str:
+    """Raises Unready with every verb that would be refused, hours from now too."""
+    denied = [
+        f"{verb} {resource}"
+        for (group, resource), verbs in ASKED.items()
+        for verb in verbs
+        if not kube.may(verb, group, resource, "" if resource == "nodes" else settings.namespace)
+    ]
+    if denied:
+        raise Unready(f"it may not {', '.join(denied)} in {settings.namespace}")
+    return f"{sum(map(len, ASKED.values()))} verbs"
 
 
 def in_service(status: str) -> str:

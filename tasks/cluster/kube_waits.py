@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tasks.cluster.kube_words import KubeEvent
 from tasks.cluster.kuberay import KubeRay
-from tasks.errors import ClusterNotReady, RolloutFailed
+from tasks.errors import ClusterNotReady, KubernetesRefused, RolloutFailed
 
 
 def cluster_shortfall(cluster: dict[str, Any], num_workers: int) -> str:
@@ -31,6 +32,17 @@ def cluster_shortfall(cluster: dict[str, Any], num_workers: int) -> str:
             )
     available = status.get("availableWorkerReplicas", 0)
     return "" if available >= num_workers else f"{available} of {num_workers} workers are there"
+
+
+def _warnings(kube: KubeRay, there: dict[str, Any] | None) -> list[KubeEvent]:
+    """Warnings about a resource, each once. Who may not read events still waits, and is told so."""
+    if there is None:
+        return []
+    try:
+        told = kube.events(there)
+    except KubernetesRefused as refused:
+        return [KubeEvent(True, "its events cannot be read", str(refused))]
+    return list(dict.fromkeys(event for event in told if event.is_warning))
 
 
 def wait_for_cluster(
@@ -57,8 +69,11 @@ def wait_for_cluster(
         lacks = cluster_shortfall(cluster, num_workers) if cluster else "it does not exist"
         if not lacks:
             return
+        warnings = _warnings(kube, cluster)
+        if final := [warning for warning in warnings if warning.is_final]:
+            raise ClusterNotReady(f"RayCluster {namespace}/{name} will not come up: {final[-1]}; correct hosting")
         troubles = kube.pod_troubles(namespace, name)
-        state = "; ".join([lacks, *troubles])
+        state = "; ".join([lacks, *troubles, *map(str, warnings)])
         if clock() >= deadline:
             raise ClusterNotReady(
                 f"RayCluster {namespace}/{name} is not ready after {timeout_s:g} s: {state}; correct what the pods "
@@ -82,11 +97,12 @@ def wait_until_gone(
 ) -> None:
     """Wait until a deleted resource is gone; raises ClusterNotReady when it stays."""
     deadline = clock() + timeout_s
-    while kube.look(kind, namespace, name) is not None:
+    while (there := kube.look(kind, namespace, name)) is not None:
         if clock() >= deadline:
+            said = "; ".join(map(str, _warnings(kube, there)))
             raise ClusterNotReady(
                 f"{kind} {namespace}/{name} is still there {timeout_s:g} s after its deletion; the KubeRay operator "
-                "must run for it to end: look at its pods"
+                f"must run for it to end: look at its pods{f' ({said})' if said else ''}"
             )
         sleep(poll_s)
 
@@ -157,7 +173,11 @@ def wait_for_service(
             return
         cluster = cluster_of(service)
         troubles = kube.pod_troubles(namespace, cluster) if cluster else []
-        news = "; ".join(filter(None, [f"application {app_name} is {state}", words, *troubles]))
+        warnings = _warnings(kube, service or None)
+        if final := [warning for warning in warnings if warning.is_final]:
+            raise RolloutFailed(f"RayService {namespace}/{name} will not come up: {final[-1]}; correct hosting")
+        said_of = map(str, warnings)
+        news = "; ".join(filter(None, [f"application {app_name} is {state}", words, *troubles, *said_of]))
         if state == "DEPLOY_FAILED" or clock() >= deadline:
             late = "" if state == "DEPLOY_FAILED" else f" after {timeout_s:g} s"
             raise RolloutFailed(f"RayService {namespace}/{name}: {news}{late}; look at its pods' logs")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
+from tasks.cluster.kube_words import KubeEvent, NodeHealth, event, has_identity, health, is_absent, refusal, trouble
 from tasks.errors import KubernetesRefused, KubernetesUnreachable
 
 DIGEST_ANNOTATION = "maze-retrain/sha256"
@@ -30,23 +30,6 @@ class ChangedMeanwhile(KubernetesRefused):
     """Somebody else changed, made or removed the resource between the look and the change."""
 
 
-HEALTH_LABEL = "sagemaker.amazonaws.com/node-health-status"
-"""HyperPod's own label: a node that runs may still be waiting for its replacement."""
-IDENTITY_ENV = {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
-
-
-@dataclass(frozen=True)
-class NodeHealth:
-    """A Kubernetes node as schedulers see it."""
-
-    name: str
-    is_ready: bool
-    health: str
-    """Schedulable, Unschedulable, UnschedulablePendingReplacement, UnschedulablePendingReboot or not labelled."""
-    num_gpus: int
-    """GPUs that pods can ask for."""
-
-
 class KubeRay:
     """Raises KubernetesUnreachable when nobody answers, KubernetesRefused when the API server says no."""
 
@@ -59,6 +42,7 @@ class KubeRay:
             ) from error
         self._timeout_s = timeout_s
         self._objects, self._core = client.CustomObjectsApi(api), client.CoreV1Api(api)
+        self._access = client.AuthorizationV1Api(api)
 
     def look(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """The resource as the API server has it, or None."""
@@ -112,11 +96,11 @@ class KubeRay:
 
     def pod_troubles(self, namespace: str, cluster: str) -> list[str]:
         """Why pods of a RayCluster do not run, in Kubernetes' words; empty when all do."""
-        return [f"pod {pod.metadata.name}: {why}" for pod in self._pods(namespace, cluster) if (why := _trouble(pod))]
+        return [f"pod {pod.metadata.name}: {why}" for pod in self._pods(namespace, cluster) if (why := trouble(pod))]
 
     def pods_without_identity(self, namespace: str, cluster: str) -> list[str]:
         """Pods of a RayCluster that were admitted before their Pod Identity association was there."""
-        return [pod.metadata.name for pod in self._pods(namespace, cluster) if not _has_identity(pod)]
+        return [pod.metadata.name for pod in self._pods(namespace, cluster) if not has_identity(pod)]
 
     def delete_pod(self, namespace: str, name: str) -> None:
         """Ask for a pod's end; its RayCluster makes another."""
@@ -126,7 +110,20 @@ class KubeRay:
         """The Kubernetes nodes of one instance type."""
         label = f"node.kubernetes.io/instance-type={instance_type}"
         found = self._ask(self._core.list_node, label_selector=label)
-        return [_health(node) for node in found.items]
+        return [health(node) for node in found.items]
+
+    def events(self, seen: dict[str, Any]) -> list[KubeEvent]:
+        """What was said about exactly this Ray resource, the oldest first."""
+        metadata = seen["metadata"]
+        about = f"involvedObject.uid={metadata['uid']},involvedObject.name={metadata['name']}"
+        found = self._ask(self._core.list_namespaced_event, metadata["namespace"], field_selector=about)
+        return [event(told) for told in sorted(found.items, key=lambda told: str(told.last_timestamp or ""))]
+
+    def may(self, verb: str, group: str, resource: str, namespace: str) -> bool:
+        """Whether this identity may do that; the API server itself says so. Nodes have no namespace: empty."""
+        asked = client.V1ResourceAttributes(group=group, resource=resource, verb=verb, namespace=namespace)
+        review = client.V1SelfSubjectAccessReview(spec=client.V1SelfSubjectAccessReviewSpec(resource_attributes=asked))
+        return bool(self._ask(self._access.create_self_subject_access_review, review).status.allowed)
 
     def _pods(self, namespace: str, cluster: str) -> list[Any]:
         pods = self._ask(self._core.list_namespaced_pod, namespace, label_selector=f"ray.io/cluster={cluster}")
@@ -151,7 +148,7 @@ class KubeRay:
         try:
             return self._ask(call, *args, **kwargs)
         except KubernetesRefused as refused:
-            if _is_absent(refused.__cause__):
+            if is_absent(refused.__cause__):
                 return None
             raise
 
@@ -160,7 +157,7 @@ class KubeRay:
             return call(*args, **kwargs, _request_timeout=self._timeout_s)
         except ApiException as error:
             refused = ChangedMeanwhile if error.status == 409 else KubernetesRefused
-            raise refused(_refusal(error)) from error
+            raise refused(refusal(error)) from error
         except HTTPError as error:
             raise KubernetesUnreachable(
                 f"the Kubernetes API does not answer ({error}); check the network and `aws eks describe-cluster`"
@@ -175,66 +172,3 @@ def _pods_of(manifest: dict[str, Any]) -> dict[str, Any]:
     """What a Ray resource's pods are made of; a RayService has its application beside it."""
     spec = manifest["spec"]
     return spec.get("rayClusterConfig", spec)
-
-
-def _is_absent(error: BaseException | None) -> bool:
-    """Whether this 404 is about the thing: one without the CRD, or from a proxy, says nothing of it.
-
-    The API server answers with a Status whose details name the resource (apimachinery, errors.NewNotFound); where it
-    does not serve the group at all, with plain text (apiserver, http.NotFound).
-    """
-    if not isinstance(error, ApiException) or error.status != 404:
-        return False
-    said = _status(error)
-    return said.get("reason") == "NotFound" and bool(said.get("details", {}).get("name"))
-
-
-def _status(error: ApiException) -> dict[str, Any]:
-    """The API server's own answer, or nothing where somebody else answered."""
-    try:
-        said = json.loads(error.body or "{}")
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
-
-
-def _refusal(error: ApiException) -> str:
-    said = _status(error).get("message", "")
-    remedies = {
-        404: "is the KubeRay operator installed, and is hosting.namespace right?",
-        401: "the credentials have expired: log in again",
-        403: "grant the identity an EKS access entry with the HyperPod training policy in this namespace",
-        409: "someone else changed it meanwhile: run again",
-        422: "the document does not fit the CRD: compare the KubeRay versions of operator and pipeline",
-    }
-    remedy = remedies.get(error.status or 0, "see the API server's message")
-    return f"the Kubernetes API answered {error.status} {error.reason}: {said or 'no message'}; {remedy}"
-
-
-def _trouble(pod: Any) -> str:
-    for status in pod.status.container_statuses or []:
-        waiting = status.state.waiting if status.state else None
-        if waiting and waiting.reason not in (None, "ContainerCreating", "PodInitializing"):
-            return f"{waiting.reason}: {waiting.message or 'no message'}"
-        ended = status.state.terminated if status.state else None
-        if ended and ended.exit_code:
-            return f"{status.name} ended with {ended.exit_code} ({ended.reason})"
-    for condition in pod.status.conditions or []:
-        if condition.type == "PodScheduled" and condition.status == "False":
-            return f"{condition.reason}: {condition.message}"
-    return ""
-
-
-def _has_identity(pod: Any) -> bool:
-    named = {variable.name for container in pod.spec.containers for variable in container.env or []}
-    return named >= IDENTITY_ENV
-
-
-def _health(node: Any) -> NodeHealth:
-    conditions = {condition.type: condition.status for condition in node.status.conditions or []}
-    return NodeHealth(
-        name=node.metadata.name,
-        is_ready=conditions.get("Ready") == "True",
-        health=(node.metadata.labels or {}).get(HEALTH_LABEL, "not labelled"),
-        num_gpus=int((node.status.allocatable or {}).get("nvidia.com/gpu", 0)),
-    )

@@ -27,7 +27,7 @@ from kubernetes.client import (
 
 from serving.app import serve_document
 from serving.settings import ServerSettings
-from tasks.cluster.kuberay import HEALTH_LABEL
+from tasks.cluster.kube_words import HEALTH_LABEL
 from tasks.cluster.settings import HyperPodSettings, NodeGroup
 
 Manifest = dict[str, Any]

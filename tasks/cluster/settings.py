@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from tasks.names import EksName, KubernetesName, Namespace, RayClusterName, RayServiceName, SageMakerName
 from tasks.settings import Settings
 
 DIGEST = r"@sha256:[0-9a-f]{64}$"
@@ -33,7 +34,7 @@ class KeptClusters(Settings):
 class NodeGroup(Settings):
     """Equal machines of a HyperPod instance group."""
 
-    instance_group: str
+    instance_group: SageMakerName
     """Name of the group in the HyperPod cluster."""
     instance_type: str
     """SageMaker's name, for example ``ml.g7e.12xlarge``."""
@@ -55,9 +56,9 @@ class HyperPodSettings(Settings):
     kind: Literal["hyperpod"] = "hyperpod"
     region: str
     """AWS region."""
-    hyperpod_cluster: str
+    hyperpod_cluster: SageMakerName
     """Name of the HyperPod cluster."""
-    eks_cluster: str
+    eks_cluster: EksName
     """Name of the EKS cluster that orchestrates it."""
     kubeconfig: str
     """File with the way to the EKS cluster, of this pipeline's own: a shared one's current context may change."""
@@ -67,11 +68,11 @@ class HyperPodSettings(Settings):
     """Pause between two looks, in seconds."""
     check_timeout_s: float = Field(default=60.0, gt=0)
     """Time for one look at the machines before a cluster is made, in seconds."""
-    namespace: str
+    namespace: Namespace
     """Kubernetes namespace of all Ray resources."""
-    train_cluster: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
+    train_cluster: RayClusterName
     """Name of the RayCluster that trains."""
-    serve_name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
+    serve_name: RayServiceName
     """Name of the RayService."""
     take_over: bool = False
     """Take the RayCluster, the RayService and the service account's role of these names even where another run made
@@ -92,7 +93,7 @@ class HyperPodSettings(Settings):
     """GPUs of the serving cluster's one worker."""
     replace_serving: bool = False
     """Delete a RayService whose pods differ from what is wanted, and make it anew: its endpoint is away meanwhile."""
-    shared_claim: str
+    shared_claim: KubernetesName
     """PersistentVolumeClaim (ReadWriteMany) of the FSx for Lustre file system."""
     shared_mount: str = "/shared"
     """Where it is mounted, on head and workers alike."""
@@ -100,7 +101,7 @@ class HyperPodSettings(Settings):
     """Its size, in GB (10^9 bytes)."""
     shm_gib: int = Field(default=64, ge=1)
     """/dev/shm of every pod, in GiB; Kubernetes gives 64 MiB, which NCCL and Ray's object store outgrow."""
-    service_account: str
+    service_account: KubernetesName
     """Kubernetes service account that the Pod Identity association is for."""
     role_arn: str = Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")
     """IAM role with access to the adapters' bucket."""

@@ -1,8 +1,9 @@
 """Stage: does everything answer that the run will need, hours from now too? All checks run, then there is one verdict.
 
-Each has a name, a time limit and a remedy. The orchestrator asks what it can reach; a job on the training cluster
-(rl/readiness/job.py) asks every node. A store that takes no objects or a serving cluster that is down would otherwise
-come up when the training is done, two nodes that cannot talk to each other as a first step that never ends.
+Each has a name and a remedy, and all that the orchestrator makes have one time limit. The orchestrator asks what it can
+reach; a job on the training cluster (rl/readiness/job.py) asks every node. A store that takes no objects or a serving
+cluster that is down would otherwise come up when the training is done, two nodes that cannot talk to each other as a
+first step that never ends.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from serving.publish import try_store
 from serving.store import s3_client
 from serving.store_check import StoreCheck
-from tasks.checks import ToCheck, Unready, require_ready, run_checks
+from tasks.checks import ToCheck, Unready, require_ready, start_checks
 from tasks.cluster.hosting import hosting_of
 from tasks.jobs.news import JobNews
 from tasks.jobs.ray_jobs import RayJobs
@@ -33,23 +34,31 @@ def check_readiness(context: RunContext, settings: ReadinessSettings, needs: Run
     """
     theirs = hosting_of(needs.hosting).checks(needs.serve_dashboard)
     ours = own_checks(needs.adapters_uri, context.run_name, cluster)
-    found = [*run_checks([*ours, *theirs], settings.timeout_s)]
-    if cluster.own_job:
-        found.append(Check(name="the nodes", holds=True, found=f"not asked: {cluster.own_job} trains on them"))
-    else:
-        found += check_nodes(
-            lambda: RayJobs(cluster.jobs_address),
-            cluster.job,
-            ready_job(settings.nodes, needs, context.run_name),
-            StoreCheck(adapters_uri=needs.adapters_uri, name=f"{context.run_name}-job", timeout_s=settings.timeout_s),
-            JobNews(context),
-        )
+    # The nodes are asked meanwhile, and have a limit of their own.
+    asked = start_checks([*ours, *theirs], settings.timeout_s)
+    on_nodes = asked_nodes(context, settings, needs, cluster)
+    found = [*asked(), *on_nodes]
     rows = [check.model_dump() for check in found]
     context.page.table("readiness", rows, "Is everything there?")
     context.run.text(json.dumps(rows, indent=1), "readiness.json")
     for check in found:
         context.page.say(f"{'ok' if check.holds else 'NOT READY'}: {check.name}, {check.found}")
     require_ready(found)
+
+
+def asked_nodes(
+    context: RunContext, settings: ReadinessSettings, needs: RunNeeds, cluster: ClusterRef
+) -> Sequence[Check]:
+    """What the nodes say of themselves."""
+    if cluster.own_job:
+        return [Check(name="the nodes", holds=True, found=f"not asked: {cluster.own_job} trains on them")]
+    return check_nodes(
+        lambda: RayJobs(cluster.jobs_address),
+        cluster.job,
+        ready_job(settings.nodes, needs, context.run_name),
+        StoreCheck(adapters_uri=needs.adapters_uri, name=f"{context.run_name}-job", timeout_s=settings.timeout_s),
+        JobNews(context),
+    )
 
 
 def own_checks(adapters_uri: str, run_name: str, cluster: ClusterRef) -> list[ToCheck]:

@@ -15,7 +15,7 @@ class ReadinessSettings(Settings):
     """The checks before a job is submitted."""
 
     timeout_s: float = Field(gt=0)
-    """Time for one check, in seconds."""
+    """Time for all checks that the orchestrator makes, at once and together, in seconds."""
     nodes: NodeReadiness = NodeReadiness()
     """The checks that a job on the training cluster makes."""
 

@@ -82,7 +82,7 @@ def python(code: str) -> str:
 
 
 def test_a_job_outlives_its_session_and_no_line_of_it_is_lost(endpoint: HyperPodEndpoint) -> None:
-    assert cluster_resources(ADDRESS)["gpus_total"] == NUM_LOGICAL_GPUS
+    wait_until(lambda: cluster_resources(ADDRESS)["gpus_total"] == NUM_LOGICAL_GPUS, 60)
     jobs = RayJobs(ADDRESS)
     submission_id = submit_once(jobs, "session-train", python(COUNTING))
     endpoint.breaks_after = "line 7 be"

@@ -14,6 +14,10 @@ from urllib.parse import parse_qs, urlsplit
 ASSOCIATIONS = re.compile(r"^/clusters/([^/]+)/pod-identity-associations(?:/([^/]+))?$")
 
 
+class Absent(Exception):
+    """No association of this number (EKS API reference, ResourceNotFoundException)."""
+
+
 class FakeAws:
     """State of one account."""
 
@@ -51,10 +55,16 @@ class FakeAws:
                 if a["namespace"] == query["namespace"][0] and a["serviceAccount"] == query["serviceAccount"][0]
             ]
             return {"associations": found}
+        if number is not None and number not in self.associations:
+            raise Absent(number)
+        known = [a for a in self.associations.values() if a.get("token", "") == body.get("clientRequestToken")]
+        if method == "POST" and number is None and known:
+            # The same request again (EKS API reference, clientRequestToken).
+            return {"association": known[0]}
         if method == "POST" and number is None:
             number = f"a-{len(self.associations) + 1}"
             kept = {key: body.get(key, {}) for key in ("namespace", "serviceAccount", "roleArn", "tags")}
-            self.associations[number] = {**kept, "associationId": number}
+            self.associations[number] = {**kept, "associationId": number, "token": body.get("clientRequestToken")}
         elif method == "POST":
             self.associations[number or ""]["roleArn"] = body["roleArn"]
         if method != "GET":
@@ -88,7 +98,11 @@ def _handler(fake: FakeAws) -> type[BaseHTTPRequestHandler]:
                 return self._answer(200, fake.sagemaker(target.rpartition(".")[2], body))
             match = ASSOCIATIONS.match(parts.path)
             assert match, parts.path
-            answer = fake.pod_identity(self.command, match[2], body, parse_qs(parts.query))
+            try:
+                answer = fake.pod_identity(self.command, match[2], body, parse_qs(parts.query))
+            except Absent as absent:
+                kind = "ResourceNotFoundException"
+                return self._answer(404, {"__type": kind, "message": str(absent)}, kind)
             return self._answer(200, answer)
 
         do_GET = do_POST = do_DELETE = _serve  # noqa: N815 - http.server's names

@@ -46,10 +46,23 @@ class FakeKubernetes:
         self.refusal: tuple[int, str, str] | None = None
         """Status, reason and message of the answer to everything."""
         self.operator_runs = True
+        self.denied: set[str] = set()
+        """What the identity may not do, such as ``create rayclusters``."""
+        self.events: list[dict[str, Any]] = []
+        self.may_read_events = True
+        self.created: Callable[[], object] | None = None
+        """What the operator does about a new Ray resource."""
         self._leaving: set[tuple[str, str, str]] = set()
         self._number = 0
         self.meanwhile: Callable[[], object] | None = None
         """What somebody else does just before the next change arrives."""
+
+    def tell(self, key: tuple[str, str, str], reason: str, message: str, uid: str = "", type: str = "Warning") -> None:
+        """An event of a resource that is there (core/v1, Event), or of an earlier one of that name."""
+        about = {"name": key[2], "namespace": key[0], "uid": uid or self.things[key]["metadata"]["uid"]}
+        when = f"2026-11-30T02:00:{len(self.events):02}Z"
+        told = {"type": type, "reason": reason, "message": message, "involvedObject": about, "lastTimestamp": when}
+        self.events.append({"metadata": {"name": f"e-{len(self.events)}"}, **told})
 
     def _changed(self, thing: dict[str, Any]) -> dict[str, Any]:
         self._number += 1
@@ -73,6 +86,12 @@ class FakeKubernetes:
             raise Refused(409, "Conflict", "the object has been modified", key[2])
         return self.things[key]
 
+    def clear(self) -> None:
+        """No resource, and nothing known of any."""
+        self.things.clear()
+        self._leaving.clear()
+        self.changes.clear()
+
     def get(self, key: tuple[str, str, str]) -> dict[str, Any] | None:
         thing = self.things.get(key)
         if thing is None:
@@ -95,6 +114,8 @@ class FakeKubernetes:
         self.changes.append(f"create {plural} {namespace}/{name}")
         body["metadata"] |= {"generation": 1, "uid": f"u-{self._number}"}
         self.things[(namespace, plural, name)] = self._changed(body)
+        if self.created and plural in ("rayclusters", "rayservices"):
+            self.created()
         return body
 
     def patch(self, key: tuple[str, str, str], body: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +140,7 @@ class FakeKubernetes:
             self.successors = self.successors[1:]
             return gone
         self._leaving.add(key)
-        return self.things[key]
+        return self._changed(self.things[key])
 
 
 def node(name: str, instance_type: str, gpus: int, health: str = "Schedulable", ready: str = "True") -> dict[str, Any]:
@@ -168,6 +189,20 @@ def _handler(fake: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
             body, query = self._body(), parse_qs(parts.query)
             if fake.refusal:
                 raise Refused(*fake.refusal)
+            if parts.path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
+                asked = body["spec"]["resourceAttributes"]
+                allowed = f"{asked['verb']} {asked['resource']}" not in fake.denied
+                return 201, {"kind": "SelfSubjectAccessReview", "spec": body["spec"], "status": {"allowed": allowed}}
+            if parts.path.endswith("/events"):
+                if fake.may_read_events:
+                    uid = (
+                        parse_qs(parts.query)["fieldSelector"][0].partition("involvedObject.uid=")[2].partition(",")[0]
+                    )
+                    return 200, {
+                        "kind": "EventList",
+                        "items": [e for e in fake.events if e["involvedObject"]["uid"] == uid],
+                    }
+                raise Refused(403, "Forbidden", "events is forbidden")
             if parts.path == "/api/v1/nodes":
                 wanted = query["labelSelector"][0].partition("=")[2]
                 nodes = [n for n in fake.nodes if wanted in n["metadata"]["labels"].values()]

@@ -153,6 +153,10 @@ def _sick_node(account: Account) -> None:
     account.kubernetes.nodes[2] = node("gpu-1", "ml.g7e.12xlarge", 2, health="UnschedulablePendingReplacement")
 
 
+def _may_not_patch(account: Account) -> None:
+    account.kubernetes.denied = {"patch rayclusters", "list nodes"}
+
+
 def _lost_gpu(account: Account) -> None:
     account.kubernetes.nodes[3] = node("gpu-2", "ml.g7e.12xlarge", 1)
 
@@ -164,6 +168,7 @@ def _lost_gpu(account: Account) -> None:
         (_one_machine_fails, r"gpu-workers: 2 of 3 machines run \(.*Failure EFA is down\); raise the groups'"),
         (_another_type, "gpu-workers has ml.g5.12xlarge, wanted ml.g7e.12xlarge"),
         (_sick_node, r"2 of 3 ml.g7e.12xlarge can be used \(.*UnschedulablePendingReplacement.*\); look at the node's"),
+        (_may_not_patch, "it may not patch rayclusters, list nodes in maze; grant it an EKS access entry"),
         (_lost_gpu, r"2 of 3 ml.g7e.12xlarge can be used \(.*gpu-2: ready, Schedulable, 1 GPUs"),
     ],
 )
@@ -181,14 +186,16 @@ def outcome(probes: list[ToCheck]) -> dict[str, str]:
 
 
 def test_cluster_and_pods_are_looked_at_before_a_job_is_submitted(account: Account) -> None:
+    allowed = "Kubernetes lets this identity do what the run will ask"
     ready, identified = "the RayCluster is ready", "its pods have their AWS identity"
     found = outcome(account.hosting().checks(serve_dashboard=""))
     assert found == {
+        allowed: "",
         ready: "Unready: it does not exist",
         identified: "Unready: maze/maze-ray is associated with no role",
     }
     account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
-    assert outcome(account.hosting().checks(serve_dashboard="")) == {ready: "", identified: ""}
+    assert outcome(account.hosting().checks(serve_dashboard="")) == {allowed: "", ready: "", identified: ""}
     account.kubernetes.pods[0] = pod("ray-head", identity=False)
     assert outcome(account.hosting().checks(serve_dashboard=""))[identified] == (
         "Unready: made before the association: ray-head"
@@ -199,6 +206,17 @@ def test_a_refusal_of_aws_names_the_operation(account: Account) -> None:
     account.aws.refusal = (403, "AccessDeniedException", "not you")
     with pytest.raises(AwsRefused, match="ListPodIdentityAssociations was refused: AccessDeniedException: not you"):
         account.identity.ensure("maze", "maze-ray", account.settings.role_arn)
+
+
+def test_an_association_that_is_gone_by_the_time_it_is_removed_is_removed(account: Account) -> None:
+    account.identity.ensure("maze", "maze-ray", account.settings.role_arn)
+    look = account.identity._look
+    account.identity._look = lambda *asked: (look(*asked), account.aws.associations.clear())[0]  # type: ignore[method-assign]
+    assert account.identity.remove("maze", "maze-ray")
+    assert not account.identity.remove("maze", "maze-ray")
+    account.aws.refusal = (403, "AccessDeniedException", "not you")
+    with pytest.raises(AwsRefused):
+        account.identity.remove("maze", "maze-ray")
 
 
 def test_serving_comes_up_once_and_other_pods_are_never_slipped_in(account: Account) -> None:
@@ -223,6 +241,13 @@ def test_a_service_that_fails_says_what_its_replicas_said(account: Account) -> N
     failed = {"status": "DEPLOY_FAILED", "message": "", "serveDeploymentStatuses": {"AdapterServer": part}}
     account.kubernetes.service_status = {"pendingServiceStatus": {"applicationStatuses": {"llm": failed}}}
     with pytest.raises(RolloutFailed, match="llm is DEPLOY_FAILED; AdapterServer: CUDA out of memory"):
+        account.hosting().serving_up(account.server, IMAGES, account.said.append)
+
+
+def test_a_service_that_the_operator_will_not_have_ends_the_wait_at_once(account: Account) -> None:
+    key = ("maze", "rayservices", "visgym-llm")
+    account.kubernetes.created = lambda: account.kubernetes.tell(key, "InvalidRayServiceMetadata", "no DNS1035 label")
+    with pytest.raises(RolloutFailed, match="visgym-llm will not come up: InvalidRayServiceMetadata: no DNS1035 label"):
         account.hosting().serving_up(account.server, IMAGES, account.said.append)
 
 

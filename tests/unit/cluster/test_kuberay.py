@@ -154,6 +154,43 @@ def test_running_out_of_time_gives_the_pods_own_words(api: Api) -> None:
         )
 
 
+CLUSTER = ("maze", "rayclusters", "skyrl-visgym")
+DNS = "RayCluster name should be a valid DNS1035 label"
+
+
+@pytest.mark.parametrize("reason", ["InvalidRayClusterMetadata", "InvalidRayClusterSpec"])
+def test_an_operator_that_will_not_have_the_cluster_ends_the_wait_at_once(api: Api, reason: str) -> None:
+    fake, kube, settings = api
+    kube.apply(ray_cluster(settings, "r", IMAGE))
+    fake.tell(CLUSTER, reason, DNS)
+    slept: list[float] = []
+    with pytest.raises(ClusterNotReady, match=f"skyrl-visgym will not come up: {reason}: {DNS}; correct hosting"):
+        wait_for_cluster(kube, "maze", "skyrl-visgym", 3, 3600, 15.0, print, slept.append)
+    assert slept == []
+
+
+def test_warnings_about_the_cluster_are_told_once_and_those_about_an_earlier_one_are_not(api: Api) -> None:
+    fake, kube, settings = api
+    kube.apply(ray_cluster(settings, "r", IMAGE))
+    fake.tell(CLUSTER, "InvalidRayClusterSpec", "of one that was deleted", uid="u-of-old")
+    fake.tell(CLUSTER, "CreatedHeadPod", "all well", type="Normal")
+    for _ in range(2):
+        fake.tell(CLUSTER, "FailedToCreateWorkerPod", "exceeded quota")
+    fake.script = [{}, {}, READY]
+    said: list[str] = []
+    wait_for_cluster(kube, "maze", "skyrl-visgym", 3, 60, 5.0, said.append, sleep=lambda s: None)
+    assert [line.partition("; ")[2] for line in said] == ["does it run?; FailedToCreateWorkerPod: exceeded quota"]
+
+
+def test_who_may_not_read_events_waits_all_the_same_and_is_told(api: Api) -> None:
+    fake, kube, settings = api
+    kube.apply(ray_cluster(settings, "r", IMAGE))
+    fake.may_read_events, fake.script = False, [{}, READY]
+    said: list[str] = []
+    wait_for_cluster(kube, "maze", "skyrl-visgym", 3, 60, 5.0, said.append, sleep=lambda s: None)
+    assert "its events cannot be read: the Kubernetes API answered 403" in said[0]
+
+
 def test_a_cluster_that_vanishes_was_taken_away(api: Api) -> None:
     fake, kube, settings = api
     kube.apply(ray_cluster(settings, "r", IMAGE))

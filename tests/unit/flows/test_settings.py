@@ -87,11 +87,46 @@ def test_prefect_s_server_takes_every_deployment_as_it_is_filled_in(name: str) -
         ({"play.max_reply_tokens": 16}, "play.max_reply_tokens is 16, train.grpo.max_reply_tokens 8"),
         ({"run_name": "Not a name"}, "run_name"),
         ({"image.kind": "podman"}, "image"),
+        ({"run_name": "nightly-"}, "'nightly-' .* a letter or digit at both ends, .*Kubernetes' label values"),
+        ({"run_name": "n" * 64}, r"\(64 characters\) is no name there"),
+        ({"report.profile": "Local"}, "report.profile begins the default name of a run: 'Local-20260101"),
+        (
+            {"serve.server.base_model_id": "Qwen/Qwen3-VL-8B-Instruct"},
+            r"MLflow's registry .*'Qwen-Qwen3-VL-8B-Instruct'",
+        ),
+        ({"serve.server.base_model_id": "qwen's"}, "MLflow's registry too, .* whose search no quotes"),
+        ({"serve.server.base_model_id": "tiny:2"}, "MLflow's registry too, which takes no '/' and no ':'"),
+        ({"serve.server.base_model_id": ".."}, "such as 'my-model'"),
+        ({"serve.server.adapters_uri": "s3://Models/adapters"}, "a bucket has 3 to 63 lowercase letters"),
+        ({"serve.server.adapters_uri": "s3://models/a//b"}, "no part is empty"),
+        ({"serve.server.adapters_uri": "s3://models/../b"}, "no part is empty"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_starts(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterTypeError, match=message):
         retrain_settings(**changes)
+
+
+@pytest.mark.usefixtures("addresses")
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("train_cluster", "3d-maze", "a DNS-1035 label of at most 53 characters.*KubeRay, ValidateRayClusterMetadata"),
+        ("train_cluster", "c" * 54, r"\(54 characters\)"),
+        ("serve_name", "llm-", "a DNS-1035 label of at most 47 characters"),
+        ("serve_name", "s" * 48, r"\(48 characters\)"),
+        ("namespace", "Maze", "a DNS-1123 label"),
+        ("service_account", "maze_ray", r"a DNS-1123 subdomain: .* \(Kubernetes, service accounts"),
+        ("shared_claim", "fsx shared", "a DNS-1123 subdomain"),
+        ("hyperpod_cluster", "maze_1", r"\(SageMaker, CreateCluster\)"),
+        ("eks_cluster", "maze/eks", r"\(EKS, CreateCluster\)"),
+    ],
+)  # fmt: skip
+def test_names_that_aws_or_kubernetes_would_refuse_are_refused_with_their_rule(
+    name: str, value: str, rule: str
+) -> None:
+    with pytest.raises(ParameterTypeError, match=rf"hosting.*{name}: .*{rule}"):
+        load_deployment("retrain/hyperpod", {f"hosting.{name}": value})
 
 
 @pytest.mark.usefixtures("addresses")

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-import tasks.readiness.check
 from serving.publish import UploadFailed, try_store
-from tasks.checks import ToCheck, Unready, require_ready, run_checks
+from tasks.checks import ToCheck, Unready, require_ready, run_checks, start_checks
 from tasks.errors import ClusterNotReady
+from tasks.readiness import check as readiness
 from tasks.readiness.check import check_readiness, others
-from tasks.records import ClusterRef
+from tasks.readiness.settings import ReadinessSettings
+from tasks.records import Check, ClusterRef
 from tasks.settings import JobSettings
 from tests.recording import recording
 
@@ -42,6 +44,57 @@ def test_all_checks_run_and_all_failures_are_told_at_once() -> None:
     with pytest.raises(ClusterNotReady, match=wanted):
         require_ready(found)
     require_ready(found[1:2])
+
+
+def test_all_checks_together_have_one_time_limit() -> None:
+    hangs = threading.Event()
+    wanted = [ToCheck(str(number), lambda: str(hangs.wait(30)), "wait") for number in range(5)]
+    began = time.monotonic()
+    found = run_checks(wanted, timeout_s=0.3)
+    took_s = time.monotonic() - began
+    hangs.set()
+    assert [check.found for check in found] == ["no answer within 0.3 s"] * 5
+    assert took_s < 2 * 0.3 + 0.5
+
+
+def test_the_time_runs_from_the_start_and_not_from_the_collecting() -> None:
+    hangs, times = threading.Event(), iter([0.0, 61.0, 61.0])
+    slow, quick = ToCheck("slow", lambda: str(hangs.wait(30)), "wait"), ToCheck("quick", lambda: "here", "")
+    collect = start_checks([slow, quick], timeout_s=60.0, clock=lambda: next(times))
+    began = time.monotonic()
+    time.sleep(0.3)
+    found = collect()
+    hangs.set()
+    assert time.monotonic() - began < 10
+    assert [(check.holds, check.found) for check in found] == [(False, "no answer within 60 s"), (True, "here")]
+
+
+def test_a_look_that_runs_into_its_own_limit_says_so() -> None:
+    def own_limit() -> str:
+        raise TimeoutError("the read took 5 s")
+
+    (found,) = run_checks([ToCheck("store", own_limit, "wait")], timeout_s=60.0)
+    assert found.found == "TimeoutError: the read took 5 s"
+
+
+def test_the_nodes_are_asked_while_the_other_checks_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    context, events = recording()
+    nodes_are_asked = threading.Event()
+
+    def on_nodes(*asked: Any) -> tuple[Check, ...]:
+        nodes_are_asked.set()
+        return (Check(name="nodes", holds=True, found="fine"),)
+
+    waits = ToCheck("own", lambda: str(nodes_are_asked.wait(10)), "wait")
+    monkeypatch.setattr(readiness, "hosting_of", lambda hosting: SimpleNamespace(checks=lambda dashboard: []))
+    monkeypatch.setattr(readiness, "own_checks", lambda *asked: [waits])
+    monkeypatch.setattr(readiness, "check_nodes", on_nodes)
+    monkeypatch.setattr(readiness, "ready_job", lambda *asked: None)
+    cluster: Any = SimpleNamespace(jobs_address="http://ray", job=None, own_job="")
+    needs: Any = SimpleNamespace(hosting=None, serve_dashboard="", adapters_uri="s3://models/a")
+    readiness.check_readiness.fn(context, ReadinessSettings(timeout_s=20.0), needs, cluster)
+    assert events == ["table readiness", "log readiness.json"]
+    assert '"found": "True"' in context.run.texts["readiness.json"]  # type: ignore[attr-defined]
 
 
 def test_jobs_of_other_runs_are_in_the_way_and_this_runs_own_are_not() -> None:
@@ -99,15 +152,14 @@ def test_nodes_on_which_this_run_trains_already_are_asked_nothing(
     monkeypatch: pytest.MonkeyPatch, own_job: str
 ) -> None:
     asked: list[str] = []
-    check = tasks.readiness.check
     for name, answer in {
         "own_checks": [ToCheck("ray", lambda: "6 GPUs", "")],
         "hosting_of": SimpleNamespace(checks=lambda dashboard: []),
         "ready_job": None,
         "StoreCheck": None,
     }.items():
-        monkeypatch.setattr(check, name, lambda *args, answer=answer, **kwargs: answer)
-    monkeypatch.setattr(check, "check_nodes", lambda *args: asked.append("nodes") or [])
+        monkeypatch.setattr(readiness, name, lambda *args, answer=answer, **kwargs: answer)
+    monkeypatch.setattr(readiness, "check_nodes", lambda *args: asked.append("nodes") or [])
     job = JobSettings(project_dir="/p", python="python")
     cluster = ClusterRef(jobs_address="http://ray", ray_version="2", num_gpus=2, job=job, own_job=own_job)
     needs: Any = SimpleNamespace(hosting=None, serve_dashboard="", adapters_uri="s3://b/a")

@@ -1,0 +1,115 @@
+"""What the Kubernetes API's answers say: refusals, pods, nodes, events. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from kubernetes.client.exceptions import ApiException
+
+HEALTH_LABEL = "sagemaker.amazonaws.com/node-health-status"
+"""HyperPod's own label: a node that runs may still be waiting for its replacement."""
+IDENTITY_ENV = {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
+
+
+@dataclass(frozen=True)
+class NodeHealth:
+    """A Kubernetes node as schedulers see it."""
+
+    name: str
+    is_ready: bool
+    health: str
+    """Schedulable, Unschedulable, UnschedulablePendingReplacement, UnschedulablePendingReboot or not labelled."""
+    num_gpus: int
+    """GPUs that pods can ask for."""
+
+
+@dataclass(frozen=True)
+class KubeEvent:
+    """What somebody of the cluster said about a resource."""
+
+    is_warning: bool
+    reason: str
+    message: str
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing will come of the resource as it is.
+
+        KubeRay says so and does not look at it again (ray-operator, rayclusters' and rayservices' controllers, after
+        ValidateRayClusterMetadata and its like; a wrong status alone is looked at again).
+        """
+        return re.fullmatch(r"InvalidRay(Cluster|Service)(Spec|Metadata)", self.reason) is not None
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}"
+
+
+def is_absent(error: BaseException | None) -> bool:
+    """Whether this 404 is about the thing: one without the CRD, or from a proxy, says nothing of it.
+
+    The API server answers with a Status whose details name the resource (apimachinery, errors.NewNotFound); where it
+    does not serve the group at all, with plain text (apiserver, http.NotFound).
+    """
+    if not isinstance(error, ApiException) or error.status != 404:
+        return False
+    said = _status(error)
+    return said.get("reason") == "NotFound" and bool(said.get("details", {}).get("name"))
+
+
+def _status(error: ApiException) -> dict[str, Any]:
+    """The API server's own answer, or nothing where somebody else answered."""
+    try:
+        said = json.loads(error.body or "{}")
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def refusal(error: ApiException) -> str:
+    said = _status(error).get("message", "")
+    remedies = {
+        404: "is the KubeRay operator installed, and is hosting.namespace right?",
+        401: "the credentials have expired: log in again",
+        403: "grant the identity an EKS access entry with the HyperPod training policy in this namespace",
+        409: "someone else changed it meanwhile: run again",
+        422: "the document does not fit the CRD: compare the KubeRay versions of operator and pipeline",
+    }
+    remedy = remedies.get(error.status or 0, "see the API server's message")
+    return f"the Kubernetes API answered {error.status} {error.reason}: {said or 'no message'}; {remedy}"
+
+
+def trouble(pod: Any) -> str:
+    for status in pod.status.container_statuses or []:
+        waiting = status.state.waiting if status.state else None
+        if waiting and waiting.reason not in (None, "ContainerCreating", "PodInitializing"):
+            return f"{waiting.reason}: {waiting.message or 'no message'}"
+        ended = status.state.terminated if status.state else None
+        if ended and ended.exit_code:
+            return f"{status.name} ended with {ended.exit_code} ({ended.reason})"
+    for condition in pod.status.conditions or []:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return f"{condition.reason}: {condition.message}"
+    return ""
+
+
+def has_identity(pod: Any) -> bool:
+    named = {variable.name for container in pod.spec.containers for variable in container.env or []}
+    return named >= IDENTITY_ENV
+
+
+def health(node: Any) -> NodeHealth:
+    conditions = {condition.type: condition.status for condition in node.status.conditions or []}
+    return NodeHealth(
+        name=node.metadata.name,
+        is_ready=conditions.get("Ready") == "True",
+        health=(node.metadata.labels or {}).get(HEALTH_LABEL, "not labelled"),
+        num_gpus=int((node.status.allocatable or {}).get("nvidia.com/gpu", 0)),
+    )
+
+
+def event(found: Any) -> KubeEvent:
+    """An event of the core API."""
+    return KubeEvent(found.type == "Warning", found.reason or "", found.message or "")
