@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError, safe_open
 
 from serving.files import CONFIG, WEIGHTS
+from serving.lora_config import faults, targeted
 
 _PREFIX = "base_model.model."
 _FLOATS = ("F32", "F16", "BF16")
@@ -99,6 +100,11 @@ def check_adapter(folder: Path, base: Path, limits: ServerLimits) -> dict[str, A
             f"{folder / CONFIG}: rank {rank}, the server loads at most {limits.max_lora_rank}; raise its "
             "max_lora_rank or train with a lower rank"
         )
+    if wrong := faults(config, limits.max_lora_rank):
+        raise AdapterRejected(
+            f"{folder / CONFIG}: {'; '.join(wrong)}; it would be served as something else than was trained: train "
+            "without it"
+        )
     tensors = _tensors(folder / WEIGHTS)
     modules = _modules(folder / WEIGHTS, tensors)
     shapes = {name.removesuffix(".weight"): shape for name, (_, shape) in tensor_headers(base).items()}
@@ -115,11 +121,26 @@ def check_adapter(folder: Path, base: Path, limits: ServerLimits) -> dict[str, A
                 "the adapter belongs to another base or was saved with another prefix"
             )
         _check_pair(where, a, b, rank, shapes[module])
+    linear = [module for module, shape in shapes.items() if len(shape) == 2]
+    _check_complete(folder, set(modules), targeted(config, linear))
     if not any(np.any(b) for _, b in modules.values()):
         raise AdapterRejected(
             f"{folder / WEIGHTS}: every lora_B is zero, so the adapter changes nothing; export after a training step"
         )
     return config
+
+
+def _check_complete(folder: Path, there: set[str], named: set[str]) -> None:
+    """The file holds what the configuration names, nothing less and nothing else."""
+    for odd, problem in ((named - there, "lacks"), (there - named, "holds")):
+        if odd:
+            examples = ", ".join(f"{_PREFIX}{module}.lora_A.weight" for module in sorted(odd)[:3])
+            raise AdapterRejected(
+                f"{folder / WEIGHTS} {problem} {len(odd)} modules, {examples}{' and others' if len(odd) > 3 else ''}; "
+                f"{CONFIG} names {len(named)} in all: "
+                + ("the file is cut or partly saved" if problem == "lacks" else "it belongs to another file")
+                + ", export again"
+            )
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any
 from botocore.exceptions import ClientError
 from pydantic import BaseModel, ConfigDict
 
-ABSENT = ("NoSuchKey", "404")
+from serving.store import ABSENT, code_of
+
 LOST = ("PreconditionFailed", "412", "ConditionalRequestConflict", "409", *ABSENT)
 """How S3 says that the object is not any more what a conditional write was made for."""
 
@@ -58,7 +59,7 @@ class ChampionObject:
         try:
             found = self._s3.get_object(Bucket=self._bucket, Key=self._key)
         except ClientError as error:
-            if error.response.get("Error", {}).get("Code") in ABSENT:
+            if code_of(error) in ABSENT:
                 return None
             raise
         return Seen(Champion.model_validate_json(found["Body"].read()), found["ETag"])
@@ -75,7 +76,7 @@ class ChampionObject:
         try:
             self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=made.model_dump_json().encode(), **condition)
         except ClientError as error:
-            if error.response.get("Error", {}).get("Code") not in LOST:
+            if code_of(error) not in LOST:
                 raise
         found = self.read()
         if found is None or found.champion.change != made.change:

@@ -14,10 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from serving.champion import ChampionObject
 from serving.files import CONFIG
+from serving.store import DENIED, code_of, in_words
 
 MAX_AGE_S = 2.0
 """How long what was found may be used again without a look."""
@@ -74,12 +73,8 @@ class Remembered[Found]:
 
 def refusal(error: BaseException | None) -> str:
     """What the store's answer means, and what to do."""
-    said = error.response.get("Error", {}).get("Code", "") if isinstance(error, ClientError) else ""
-    if said in ("AccessDenied", "403"):
-        return (
-            f"the object store refuses ({error}); S3 answers so for an object that is absent, too, where the identity "
-            "lacks s3:ListBucket: grant s3:GetObject and s3:ListBucket to the serving pods"
-        )
+    if error is not None and code_of(error) in DENIED:
+        return f"the object store refuses: {in_words(error)}"
     return f"the object store does not answer ({error}); try again, or ask for an adapter by its own name"
 
 

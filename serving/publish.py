@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from serving.adapter import Manifest, ServerLimits, base_fingerprint, check_adapter, file_sha256
 from serving.files import CERTIFICATE, CONFIG, MANIFEST, WEIGHTS
-from serving.store import s3_client
+from serving.store import got, in_words, s3_client
 
 
 class AdapterNameTaken(RuntimeError):
@@ -69,7 +69,7 @@ def publish(job: PublishJob, s3: Any) -> Manifest:
         store.upload(Path(job.adapter_dir), manifest)
     except (BotoCoreError, ClientError) as error:
         raise UploadFailed(
-            f"{store.uri}: {error}; check the bucket, the endpoint and the job's AWS identity"
+            f"{store.uri}: {in_words(error)}; check the bucket, the endpoint and the job's AWS identity"
         ) from error
     return manifest
 
@@ -146,30 +146,32 @@ class AdapterStore:
             )
 
     def _get(self, name: str) -> bytes | None:
-        try:
-            return self._s3.get_object(Bucket=self._bucket, Key=f"{self._folder}/{name}")["Body"].read()
-        except ClientError as error:
-            if error.response.get("Error", {}).get("Code") in ("NoSuchKey", "404"):
-                return None
-            raise
+        return got(self._s3, self._bucket, f"{self._folder}/{name}")
 
 
 def try_store(s3: Any, adapters_uri: str, name: str) -> str:
-    """Write, read back and delete a small object beside the adapters, where no server looks; returns its URI.
+    """Ask the store everything that publishing, promoting and serving ask of it; returns the URI that was tried.
 
-    Raises UploadFailed with what the object store said.
+    A small object beside the adapters, where no server looks, is looked for before it is there, written, read, listed
+    and deleted. Raises UploadFailed with what the object store said.
     """
     bucket, _, folder = adapters_uri.removeprefix("s3://").partition("/")
     key, body = f"{folder}.probe-{name}", name.encode()
     uri = f"s3://{bucket}/{key}"
     try:
+        s3.delete_object(Bucket=bucket, Key=key)
+        if got(s3, bucket, key) is not None:
+            raise UploadFailed(f"{uri} is there although it was deleted; is another run of this name being checked?")
         s3.put_object(Bucket=bucket, Key=key, Body=body)
-        read = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        read = got(s3, bucket, key) or b""
+        listed = [found["Key"] for found in s3.list_objects_v2(Bucket=bucket, Prefix=key).get("Contents", [])]
         s3.delete_object(Bucket=bucket, Key=key)
     except (BotoCoreError, ClientError) as error:
-        raise UploadFailed(f"{uri}: {error}") from error
+        raise UploadFailed(f"{uri}: {in_words(error)}") from error
     if read != body:
         raise UploadFailed(f"{uri}: {len(body)} bytes were written and {len(read)} other ones read")
+    if key not in listed:
+        raise UploadFailed(f"{uri} was written and is not in the bucket's list; servers would not find adapters")
     return uri
 
 

@@ -9,6 +9,7 @@ from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
 from serving.publish import AdapterStore
+from serving.store import code_of
 
 NO_SUCH_LISTING = ("NotImplemented", "MethodNotAllowed", "501", "405", "NoSuchUpload")
 """How S3 servers that know no versions or no listing of uploads say so; the last one is rclone's way."""
@@ -86,5 +87,5 @@ def _pages(s3: Any, operation: str, bucket: str, prefix: str) -> Iterator[dict[s
     try:
         yield from s3.get_paginator(operation).paginate(Bucket=bucket, Prefix=prefix)
     except ClientError as error:
-        if error.response.get("Error", {}).get("Code") not in NO_SUCH_LISTING:
+        if code_of(error) not in NO_SUCH_LISTING:
             raise

@@ -6,6 +6,7 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 PATIENT = Config(retries={"mode": "standard", "total_max_attempts": 6}, connect_timeout=10, read_timeout=60)
 """botocore's standard mode: no connection, 5xx and "slow down" again, with growing pauses of up to 20 s. It may write
@@ -17,3 +18,32 @@ BRISK = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_ti
 def s3_client(config: Config = PATIENT) -> Any:
     """By the usual AWS chain."""
     return boto3.client("s3", config=config)
+
+
+ABSENT = ("NoSuchKey", "404")
+DENIED = ("AccessDenied", "403", "Forbidden")
+
+
+def code_of(error: BaseException) -> str:
+    """S3's word for what went wrong; empty where no answer came."""
+    return error.response.get("Error", {}).get("Code", "") if isinstance(error, ClientError) else ""
+
+
+def got(s3: Any, bucket: str, key: str) -> bytes | None:
+    """The object's bytes; None where there is none. Raises what botocore raises."""
+    try:
+        return s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    except ClientError as error:
+        if code_of(error) in ABSENT:
+            return None
+        raise
+
+
+def in_words(error: BaseException) -> str:
+    """What S3 said, and what a refusal can mean."""
+    if code_of(error) in DENIED and isinstance(error, ClientError) and error.operation_name == "GetObject":
+        return (
+            f"{error}; S3 refuses to read an object that is absent, too, where the identity lacks s3:ListBucket: grant "
+            "it s3:GetObject and s3:ListBucket"
+        )
+    return str(error)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from serving.publish import try_store
 from serving.store import s3_client
 
-CHECK = "the object store takes, returns and deletes a job's object"
+CHECK = "the object store takes, returns, lists and deletes a job's object"
 REMEDY = (
     "check bucket and endpoint, and the identity of the cluster's pods: its association and the role's policy "
     "(locally: make up)"

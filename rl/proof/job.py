@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import io
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,10 @@ def run(job: ProbeJob, log: EventLog) -> None:
     """Answer every probe with the adapter on its base and report the replies."""
     base = AutoModelForImageTextToText.from_pretrained(job.base_dir, dtype=getattr(torch, job.dtype))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = PeftModel.from_pretrained(base, job.adapter_dir).to(device).eval()
+    with warnings.catch_warnings():
+        # An adapter that lacks modules is loaded all the same, with fresh ones in their place.
+        warnings.filterwarnings("error", message=".*missing adapter keys")
+        model = PeftModel.from_pretrained(base, job.adapter_dir).to(device).eval()
     processor = AutoProcessor.from_pretrained(job.base_dir)
     for number, messages in enumerate(probe_conversations(job.questions)):
         text, logprobs = answer(model, processor, messages, job.questions.max_reply_tokens)
@@ -68,7 +72,11 @@ def main(argv: list[str]) -> None:
     if not Path(job.adapter_dir).is_dir():
         log.emit(Fault(boundary="CannotProbe", message=f"{job.adapter_dir} is not there; was the run cleaned up?"))
         raise SystemExit(1)
-    run(job, log)
+    try:
+        run(job, log)
+    except UserWarning as error:
+        log.emit(Fault(boundary="CannotProbe", message=f"{job.adapter_dir} is not whole: {error} Export again."))
+        raise
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from serving.publish import try_store
 from serving.store import s3_client
 from serving.store_check import StoreCheck
 from tasks.checks import ToCheck, Unready, require_ready, start_checks
+from tasks.clients.mlflow_check import try_registry
 from tasks.cluster.hosting import hosting_of
 from tasks.jobs.news import JobNews
 from tasks.jobs.ray_jobs import RayJobs
@@ -33,7 +34,7 @@ def check_readiness(context: RunContext, settings: ReadinessSettings, needs: Run
     Nodes on which this run's training goes on are asked nothing: what they could not do, it says itself.
     """
     theirs = hosting_of(needs.hosting).checks(needs.serve_dashboard)
-    ours = own_checks(needs.adapters_uri, context.run_name, cluster)
+    ours = own_checks(needs, context.run_name, cluster)
     # The nodes are asked meanwhile, and have a limit of their own.
     asked = start_checks([*ours, *theirs], settings.timeout_s)
     on_nodes = asked_nodes(context, settings, needs, cluster)
@@ -61,7 +62,7 @@ def asked_nodes(
     )
 
 
-def own_checks(adapters_uri: str, run_name: str, cluster: ClusterRef) -> list[ToCheck]:
+def own_checks(needs: RunNeeds, run_name: str, cluster: ClusterRef) -> list[ToCheck]:
     """What this run relies on whoever keeps its clusters, as far as the orchestrator can see it."""
     return [
         ToCheck(
@@ -70,9 +71,14 @@ def own_checks(adapters_uri: str, run_name: str, cluster: ClusterRef) -> list[To
             "wait for them, or stop them (ray job stop)",
         ),
         ToCheck(
-            "the object store takes, returns and deletes an object",
-            lambda: try_store(s3_client(), adapters_uri, run_name),
+            "the object store takes, returns, lists and deletes an object",
+            lambda: try_store(s3_client(), needs.adapters_uri, run_name),
             "check bucket, endpoint and credentials of the AWS chain (locally: make up)",
+        ),
+        ToCheck(
+            "MLflow's registry takes models, versions and aliases",
+            lambda: try_registry(needs.tracking_uri, run_name, f"{needs.adapters_uri}/{run_name}"),
+            "start MLflow (locally: make up), or give this identity the registry's permissions",
         ),
     ]
 

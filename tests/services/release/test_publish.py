@@ -56,7 +56,7 @@ def make_job(folder: Path, scale: float = 1.0, name: str = "run-a-step-6") -> Pu
     for path in (adapter, base):
         path.mkdir(exist_ok=True)
     save_file({f"{MODULE}.weight": np.ones((6, 4), np.float32)}, base / "model.safetensors")
-    config = {"peft_type": "LORA", "r": 2, "target_modules": ["q_proj"]}
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": ["q_proj"]}
     (adapter / "adapter_config.json").write_text(json.dumps(config))
     sides = {"A": np.ones((2, 4), np.float32), "B": np.full((6, 2), scale, np.float32)}
     tensors = {f"base_model.model.{MODULE}.lora_{side}.weight": tensor for side, tensor in sides.items()}

@@ -5,15 +5,19 @@ from __future__ import annotations
 import io
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 
 from serving.publish import UploadFailed, try_store
 from tasks.checks import ToCheck, Unready, require_ready, run_checks, start_checks
-from tasks.errors import ClusterNotReady
+from tasks.clients.mlflow_check import try_registry
+from tasks.errors import ClusterNotReady, TrackingUnavailable
 from tasks.readiness import check as readiness
 from tasks.readiness.check import check_readiness, others
 from tasks.readiness.settings import ReadinessSettings
@@ -104,10 +108,13 @@ def test_jobs_of_other_runs_are_in_the_way_and_this_runs_own_are_not() -> None:
 
 
 class Store:
-    """Records what is asked; ``refuses`` one verb, or ``forgets`` what it was given."""
+    """Records what is asked; ``refuses`` one verb, ``forgets`` what it was given, or ``hides`` that nothing is there.
 
-    def __init__(self, refuses: str = "", forgets: bool = False) -> None:
-        self.refuses, self.forgets = refuses, forgets
+    S3 hides it from who may not list the bucket (API reference of GetObject, "Permissions").
+    """
+
+    def __init__(self, refuses: str = "", forgets: bool = False, hides: bool = False) -> None:
+        self.refuses, self.forgets, self.hides = refuses, forgets, hides
         self.calls: list[str] = []
         self.objects: dict[str, bytes] = {}
 
@@ -122,24 +129,65 @@ class Store:
 
     def get_object(self, **sent: Any) -> dict[str, Any]:
         self._hear("get")
+        if sent["Key"] not in self.objects:
+            code = "AccessDenied" if self.hides else "NoSuchKey"
+            raise ClientError({"Error": {"Code": code, "Message": "no"}}, "GetObject")
         return {"Body": io.BytesIO(self.objects[sent["Key"]])}
 
     def delete_object(self, **sent: Any) -> None:
         self._hear("delete")
-        del self.objects[sent["Key"]]
+        self.objects.pop(sent["Key"], None)
+
+    def list_objects_v2(self, **sent: Any) -> dict[str, Any]:
+        self._hear("list")
+        return {"Contents": [{"Key": key} for key in self.objects if key.startswith(sent["Prefix"])]}
 
 
 def test_the_store_is_tried_beside_the_adapters_and_left_as_it_was() -> None:
     store = Store()
     assert try_store(store, "s3://models/adapters/tiny", "r") == "s3://models/adapters/tiny.probe-r"
-    assert store.calls == ["put", "get", "delete"]
+    assert store.calls == ["delete", "get", "put", "get", "list", "delete"]
     assert store.objects == {}
 
 
-@pytest.mark.parametrize("verb", ["put", "get", "delete"])
-def test_a_store_that_refuses_one_of_the_three_is_named_with_its_words(verb: str) -> None:
+@pytest.mark.parametrize("verb", ["put", "get", "list", "delete"])
+def test_a_store_that_refuses_one_of_them_is_named_with_its_words(verb: str) -> None:
     with pytest.raises(UploadFailed, match=r"s3://models/a.probe-r: .*AccessDenied"):
         try_store(Store(refuses=verb), "s3://models/a", "r")
+
+
+def test_a_store_that_does_not_say_what_is_absent_is_found_out_with_the_permission_that_lacks() -> None:
+    with pytest.raises(UploadFailed, match=r"AccessDenied.*grant it s3:GetObject and s3:ListBucket"):
+        try_store(Store(hides=True), "s3://models/a", "r")
+
+
+def test_the_registry_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    for _ in range(2):
+        assert try_registry(uri, "r", "s3://models/a/r") == "readiness-probe-r"
+    assert list(MlflowClient(uri).search_registered_models()) == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("create_registered_model", "creating a registered model"),
+        ("create_model_version", "creating a version"),
+        ("set_registered_model_alias", "setting an alias"),
+    ],
+)
+def test_a_registry_that_refuses_one_verb_is_named_with_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, words: str
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise MlflowException("Permission denied")
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, verb, refuse)
+        with pytest.raises(TrackingUnavailable, match=rf"{words} \(readiness-probe-r\) failed: Permission denied"):
+            try_registry(uri, "r", "s3://models/a/r")
+    assert list(MlflowClient(uri).search_registered_models()) == []
 
 
 def test_a_store_that_gives_back_something_else_is_found_out() -> None:

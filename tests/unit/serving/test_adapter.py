@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,13 @@ def change(folder: Path, edit: Callable[[dict[str, np.ndarray]], object]) -> Non
     tensors = load_file(folder / "adapter_model.safetensors")
     edit(tensors)
     save_file(tensors, folder / "adapter_model.safetensors")
+
+
+def configure(folder: Path, **fields: Any) -> None:
+    """Other values; a field whose value is ``...`` goes."""
+    path = folder / "adapter_config.json"
+    config = {**json.loads(path.read_text()), **fields}
+    path.write_text(json.dumps({name: value for name, value in config.items() if value is not ...}))
 
 
 def rename(old: str, new: str) -> Callable[[dict[str, np.ndarray]], object]:
@@ -94,6 +102,7 @@ def test_a_bad_adapter_is_rejected_with_its_key(tmp_path: Path, fault: str) -> N
 def test_a_server_with_tower_lora_takes_vision_weights(tmp_path: Path) -> None:
     base, adapter = make_base(tmp_path / "base"), make_adapter(tmp_path / "adapter")
     change(adapter, rename(MODULE, "model.visual.blocks.0.mlp.linear_fc1"))
+    configure(adapter, target_modules=["linear_fc1"])
     assert check_adapter(adapter, base, ServerLimits(max_lora_rank=8, serves_tower_lora=True))
 
 
@@ -124,6 +133,92 @@ def test_a_damaged_configuration_is_rejected(tmp_path: Path, config: str, messag
     base, adapter = make_base(tmp_path / "base"), make_adapter(tmp_path / "adapter")
     (adapter / "adapter_config.json").write_text(config)
     with pytest.raises(AdapterRejected, match=message):
+        check_adapter(adapter, base, LIMITS)
+
+
+NOT_SERVED = {
+    "use_dora": True,
+    "modules_to_save": ["lm_head"],
+    "bias": "all",
+    "rank_pattern": {"q_proj": 4},
+    "alpha_pattern": {"q_proj": 4},
+    "lora_alpha": ...,
+    "target_modules": None,
+    "lora_bias": True,
+    "layer_replication": [[0, 4], [2, 5]],
+    "trainable_token_indices": [7],
+    "init_lora_weights": "pissa_niter_4",
+}
+
+
+@pytest.mark.parametrize("field", NOT_SERVED)
+def test_what_the_server_would_pass_over_or_misread_is_rejected_with_its_field(tmp_path: Path, field: str) -> None:
+    base, adapter = make_base(tmp_path / "base"), make_adapter(tmp_path / "adapter")
+    configure(adapter, **{field: NOT_SERVED[field]})
+    with pytest.raises(AdapterRejected, match=rf"adapter_config\.json: {field} is "):
+        check_adapter(adapter, base, LIMITS)
+
+
+def test_what_peft_writes_for_a_plain_adapter_is_fit(tmp_path: Path) -> None:
+    """The fields of peft 0.18's save_pretrained, as a training's export has them."""
+    base, adapter = make_base(tmp_path / "base"), make_adapter(tmp_path / "adapter")
+    empty: dict[str, Any] = {"rank_pattern": {}, "alpha_pattern": {}, "loftq_config": {}, "modules_to_save": None}
+    configure(adapter, **empty, bias="none", use_dora=False, use_rslora=True, init_lora_weights=True)
+    configure(adapter, exclude_modules=".*visual.*", target_modules=["q_proj", "linear_fc1"])
+    assert check_adapter(adapter, base, LIMITS)["r"] == 2
+
+
+def make_layers(folder: Path) -> tuple[Path, Path]:
+    """A base of four layers and an adapter for both projections of each."""
+    modules = [f"model.language_model.layers.{n}.self_attn.{part}_proj" for n in range(4) for part in "qk"]
+    base, adapter = folder / "base", folder / "adapter"
+    base.mkdir()
+    adapter.mkdir()
+    save_file({f"{module}.weight": np.ones((6, 4), np.float32) for module in modules}, base / "model.safetensors")
+    sides = {"A": np.ones((2, 4), np.float32), "B": np.ones((6, 2), np.float32)}
+    tensors = {f"base_model.model.{m}.lora_{side}.weight": t for m in modules for side, t in sides.items()}
+    save_file(tensors, adapter / "adapter_model.safetensors")
+    (adapter / "adapter_config.json").write_text("{}")
+    configure(adapter, peft_type="LORA", r=2, lora_alpha=2, target_modules=["q_proj", "k_proj"])
+    return base, adapter
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        (r"layers\.0\.self_attn\.q_proj", r"lacks 7 modules, base_model.*layers\.0\.self_attn\.k_proj.*and others"),
+        (r"layers\.[012]\.", r"lacks 2 modules, .*layers\.3\.self_attn\.k_proj\.lora_A\.weight.*names 8 in all"),
+    ],
+)
+def test_a_file_that_lacks_modules_is_rejected_and_they_are_named(tmp_path: Path, kept: str, message: str) -> None:
+    base, adapter = make_layers(tmp_path)
+    assert check_adapter(adapter, base, LIMITS)
+    change(adapter, lambda tensors: [tensors.pop(key) for key in list(tensors) if not re.search(kept, key)])
+    with pytest.raises(AdapterRejected, match=f"{message}.*export again"):
+        check_adapter(adapter, base, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "fits"),
+    [
+        ({"target_modules": ["q_proj"]}, False),
+        ({"target_modules": r".*self_attn\.[qk]_proj"}, True),
+        ({"target_modules": r".*self_attn\.q_proj"}, False),
+        ({"target_modules": "all-linear"}, True),
+        ({"layers_to_transform": [0, 1, 2, 3]}, True),
+        ({"layers_to_transform": 1}, False),
+        ({"exclude_modules": ["k_proj"]}, False),
+    ],
+)
+def test_modules_that_the_configuration_does_not_name_are_rejected(
+    tmp_path: Path, fields: dict[str, Any], fits: bool
+) -> None:
+    base, adapter = make_layers(tmp_path)
+    configure(adapter, **fields)
+    if fits:
+        assert check_adapter(adapter, base, LIMITS)
+        return
+    with pytest.raises(AdapterRejected, match=r"holds [46] modules.*it belongs to another file"):
         check_adapter(adapter, base, LIMITS)
 
 
