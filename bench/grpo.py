@@ -25,6 +25,7 @@ from bench.names import FIRST_ROLLOUT
 from bench.serving import spread
 from flows.deployments import load_deployment
 from flows.settings import RetrainSettings
+from rl.events import Saved
 from rl.grpo.settings import TrainJob
 from rl.maze.run_mazes import prepare_mazes
 from rl.maze.score import EvalReport
@@ -57,6 +58,12 @@ class Collected:
 
     def evaluation(self, report: EvalReport) -> None:
         """The bench evaluates nothing."""
+
+    def saved(self, event: Saved) -> None:
+        """Nothing of it is kept."""
+
+    def attempt(self, number: int, from_step: int) -> None:
+        """Each side is measured from its first step."""
 
 
 def short_job(settings: RetrainSettings, side: str, run_name: str) -> TrainJob:

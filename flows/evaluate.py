@@ -8,7 +8,7 @@ from prefect import flow
 
 from flows.names import default_name
 from flows.settings import EvaluateSettings
-from tasks.evidence.tracking import keep_evaluation, tracked_evaluation
+from tasks.evidence.tracking import keep_evaluation, tracked_run
 from tasks.release.evaluate import evaluate_endpoint
 
 
@@ -16,8 +16,8 @@ from tasks.release.evaluate import evaluate_endpoint
 def evaluate(settings: EvaluateSettings) -> dict[str, Any]:
     """Play the mazes and log the solve rate and every maze's outcome."""
     run_name = default_name("evaluate")
-    params = settings.model_dump(mode="json")
-    with tracked_evaluation(settings.tracking, run_name, settings.model_id, params) as context:
+    params, tags = settings.model_dump(mode="json"), {"maze.model_id": settings.model_id}
+    with tracked_run(settings.tracking, run_name, params, "evaluation", tags) as context:
         report = evaluate_endpoint(context, settings.evaluation, settings.model)
         keep_evaluation(context, report)
     solved = {"solved": report.num_solved, "num_mazes": report.num_mazes}

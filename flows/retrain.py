@@ -15,6 +15,8 @@ run, the checkpoints and the adapter of the first.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from prefect import flow
@@ -22,6 +24,7 @@ from prefect.runtime import flow_run
 
 from flows.names import default_name
 from flows.settings import RetrainSettings
+from rl.grpo.settings import TrainJob
 from tasks.cleanup.clean_up import cleaned_up_after
 from tasks.cluster.create import create_serving_cluster, create_training_cluster, release_training_cluster
 from tasks.cluster.wait import ensure_cluster
@@ -29,15 +32,17 @@ from tasks.evidence.report import write_report
 from tasks.evidence.tracking import tracked_run
 from tasks.image.build import build_images
 from tasks.readiness.check import check_readiness
-from tasks.records import Evaluations, ServedRun, ServingSide
+from tasks.records import Evaluations, FinishedTraining, ImageRef, MazesRef, ServedRun, ServingSide
 from tasks.release.champion import champion_to_beat, judge_adapter, promote_adapter
 from tasks.release.endpoint import ensure_endpoint
 from tasks.release.evaluate import evaluate_endpoint
+from tasks.release.finished import keep_training, recall_training
 from tasks.release.proof import probe_training_side, prove_adapter, require_proof
 from tasks.release.publish import publish_adapter
+from tasks.run import RunContext
 from tasks.training.best import pick_best
 from tasks.training.data import prepare_data
-from tasks.training.train import run_training
+from tasks.training.train import order_training, run_training
 
 
 @flow(name="retrain", flow_run_name=lambda: run_name_of(flow_run.parameters["settings"]))
@@ -48,16 +53,12 @@ def retrain(settings: RetrainSettings) -> dict[str, Any]:
     """
     with tracked_run(settings.tracking, run_name_of(settings), settings.model_dump(mode="json")) as context:
         mazes = prepare_data(context, settings.train.data)
+        order = order_training(context, settings.train, mazes)
+        finished = recall_training(context, order, settings.serve.server, settings.questions)
         with cleaned_up_after(context, settings.scope):
             images = build_images(context, settings.image)
-            create_training_cluster(context, settings.hosting, images)
-            cluster = ensure_cluster(context, settings.cluster, settings.job)
-            check_readiness(context, settings.readiness, settings.needs, cluster)
-            run = run_training(context, settings.train, mazes, cluster)
-            best = pick_best(context, run)
-
-            adapter = publish_adapter(context, settings.serve.server, best, cluster)
-            trained = probe_training_side(context, settings.questions, best, cluster)
+            finished = finished or train_and_publish(context, settings, Work(order, mazes, images))
+            best, adapter, trained = finished.best, finished.adapter, finished.trained
             release_training_cluster(context, settings.hosting)
             create_serving_cluster(context, settings.hosting, settings.serve.server, images)
             endpoint = ensure_endpoint(context, settings.serve)
@@ -78,6 +79,27 @@ def retrain(settings: RetrainSettings) -> dict[str, Any]:
             report = write_report(context, settings.report, best, outcome)
             require_proof(certificate)
             return report
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be trained, and in what."""
+
+    order: TrainJob
+    mazes: MazesRef
+    images: Mapping[str, ImageRef]
+
+
+def train_and_publish(context: RunContext, settings: RetrainSettings, work: Work) -> FinishedTraining:
+    """From a cluster for training to the best step in the object store; all of it that needs that cluster."""
+    create_training_cluster(context, settings.hosting, work.images)
+    cluster = ensure_cluster(context, settings.cluster, settings.job)
+    check_readiness(context, settings.readiness, settings.needs, cluster)
+    run = run_training(context, work.order, work.mazes, cluster)
+    best = pick_best(context, run)
+    adapter = publish_adapter(context, settings.serve.server, best, cluster)
+    trained = probe_training_side(context, settings.questions, best, cluster)
+    return keep_training(context, FinishedTraining(order=work.order, best=best, adapter=adapter, trained=trained))
 
 
 def run_name_of(settings: RetrainSettings) -> str:

@@ -62,6 +62,8 @@ class Resumed(_Event):
     """Where training starts: step 0, or the checkpoint it goes on from."""
 
     kind: Literal["resumed"] = "resumed"
+    attempt: int = 1
+    """Counts this run's jobs that began to train."""
     step: int
     path: str
 

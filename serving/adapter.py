@@ -18,8 +18,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError, safe_open
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-MANIFEST, CERTIFICATE = "manifest.json", "certificate.json"
+from serving.files import CONFIG, WEIGHTS
+
 _PREFIX = "base_model.model."
 _FLOATS = ("F32", "F16", "BF16")
 

@@ -13,21 +13,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.adapter import (
-    CERTIFICATE,
-    CONFIG,
-    MANIFEST,
-    WEIGHTS,
-    Manifest,
-    ServerLimits,
-    base_fingerprint,
-    check_adapter,
-    file_sha256,
-)
+from serving.adapter import Manifest, ServerLimits, base_fingerprint, check_adapter, file_sha256
+from serving.files import CERTIFICATE, CONFIG, MANIFEST, WEIGHTS
+from serving.store import s3_client
 
 
 class AdapterNameTaken(RuntimeError):
@@ -185,7 +176,7 @@ def try_store(s3: Any, adapters_uri: str, name: str) -> str:
 def main(argv: list[str]) -> None:
     job = PublishJob.model_validate_json(argv[1])
     try:
-        publish(job, boto3.client("s3"))
+        publish(job, s3_client())
     except Exception as error:
         fault = {"kind": "fault", "boundary": type(error).__name__, "message": str(error)}
         sys.stdout.write(f"@event {json.dumps(fault)}\n")

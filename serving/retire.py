@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from botocore.exceptions import ClientError
+from pydantic import ValidationError
 
 from serving.publish import AdapterStore
 
@@ -13,15 +14,41 @@ NO_SUCH_LISTING = ("NotImplemented", "MethodNotAllowed", "501", "405", "NoSuchUp
 """How S3 servers that know no versions or no listing of uploads say so; the last one is rclone's way."""
 
 
-def adapter_sizes(s3: Any, adapters_uri: str, prefix: str) -> dict[str, int]:
-    """Adapter name -> bytes of its objects, for names that start so."""
+def adapters_of(s3: Any, adapters_uri: str, run_name: str) -> dict[str, int]:
+    """The run's own adapters -> bytes that are paid for, older versions included.
+
+    What is left of one counts too: versions of deleted objects, unfinished uploads. Whose it is says its manifest; the
+    name where there is none (any more), which is the run's with ``-step-<n>`` behind it.
+    """
     bucket, _, folder = adapters_uri.removeprefix("s3://").partition("/")
     sizes: dict[str, int] = {}
-    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{folder}/{prefix}"):
-        for found in page.get("Contents", []):
-            name = found["Key"].removeprefix(f"{folder}/").partition("/")[0]
-            sizes[name] = sizes.get(name, 0) + found["Size"]
-    return sizes
+    for key, size_bytes in _everything(s3, bucket, f"{folder}/{run_name}-step-"):
+        name = key.removeprefix(f"{folder}/").partition("/")[0]
+        sizes[name] = sizes.get(name, 0) + size_bytes
+    return {
+        name: size for name, size in sizes.items() if _owner(AdapterStore(s3, adapters_uri, name), name) == run_name
+    }
+
+
+def _owner(store: AdapterStore, name: str) -> str:
+    try:
+        manifest = store.manifest()
+    except ValidationError:
+        manifest = None
+    return manifest.run_name if manifest else name.rpartition("-step-")[0]
+
+
+def _everything(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, int]]:
+    """Key and bytes of every object, every version that was kept and every unfinished upload."""
+    versions = False
+    for page in _pages(s3, "list_object_versions", bucket, prefix):
+        versions = True
+        yield from ((found["Key"], found["Size"]) for found in page.get("Versions", []))
+        yield from ((found["Key"], 0) for found in page.get("DeleteMarkers", []))
+    if not versions:
+        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+            yield from ((found["Key"], found["Size"]) for found in page.get("Contents", []))
+    yield from ((key, 0) for key, _ in _uploads(s3, bucket, prefix))
 
 
 def retire(s3: Any, adapters_uri: str, adapter_name: str) -> None:

@@ -6,21 +6,21 @@ that arrive together for a new adapter, all but the first fail with "has already
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
 from typing import Any
 
 from ray import serve
 from ray.serve.llm.deployment import LLMServer
+
+from serving.names import NamedLocks
 
 
 class AdapterServer(LLMServer):
     """LLMServer whose first requests for an adapter wait for each other."""
 
     async def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._loading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._loading = NamedLocks()
         await super().__init__(*args, **kwargs)
 
     async def _maybe_resolve_lora_from_multiplex(self) -> None:
-        async with self._loading[serve.get_multiplexed_model_id()]:
+        async with self._loading.held(serve.get_multiplexed_model_id()):
             await super()._maybe_resolve_lora_from_multiplex()

@@ -11,10 +11,10 @@ import sys
 import threading
 from typing import Any
 
-import boto3
 from pydantic import BaseModel, ConfigDict, Field
 
 from serving.publish import try_store
+from serving.store import s3_client
 
 CHECK = "the object store takes, returns and deletes a job's object"
 REMEDY = (
@@ -41,7 +41,7 @@ def check(job: StoreCheck) -> dict[str, Any]:
 
     def ask() -> None:
         try:
-            answer[:] = [True, try_store(boto3.client("s3"), job.adapters_uri, job.name)]
+            answer[:] = [True, try_store(s3_client(), job.adapters_uri, job.name)]
         except Exception as error:
             answer[:] = [False, f"{type(error).__name__}: {error}"]
 

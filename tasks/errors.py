@@ -74,6 +74,14 @@ class TrackingUnavailable(StageError):
     """MLflow did not answer."""
 
 
+class TrackingRefused(StageError):
+    """MLflow answered that it will not have what it was told."""
+
+
+class OtherSettings(StageError):
+    """A run of this name was begun with other settings."""
+
+
 class NothingToExport(StageError):
     """No step has both an evaluation and an export."""
 
@@ -88,6 +96,10 @@ class EndpointFailed(StageError):
 
 class ModelNotServed(EndpointFailed):
     """The endpoint does not know a model of this name."""
+
+
+class ContextExceeded(EndpointFailed):
+    """A conversation is longer than the model takes."""
 
 
 class WrongModelAnswered(StageError):

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from rl.events import Probed
+from rl.grpo.settings import TrainJob
 from rl.maze.score import EvalReport
 from rl.proof.settings import Questions
 from tasks.settings import JobSettings
@@ -51,6 +52,8 @@ class ClusterRef(Record):
     num_gpus: float
     job: JobSettings
     """How jobs run there."""
+    own_job: str = ""
+    """This run's training job, where it goes on there already and holds the GPUs."""
 
 
 class ImageRef(Record):
@@ -79,6 +82,8 @@ class TrainedRun(Record):
 
     run_name: str
     submission_id: str
+    attempt: int
+    """Number of the attempt at training that told all this, from 1."""
     mazes: MazesRef
     model_path: str
     """Folder of the base model, as the cluster's nodes see it."""
@@ -148,6 +153,16 @@ class TrainingSide(Record):
     questions: Questions
     answers: tuple[Probed, ...]
     """One a question, by transformers and peft."""
+
+
+class FinishedTraining(Record):
+    """A training whose best step is in the object store and has answered the proof's questions."""
+
+    order: TrainJob
+    """What was asked of it."""
+    best: BestStep
+    adapter: PublishedAdapter
+    trained: TrainingSide
 
 
 class ServingSide(Record):

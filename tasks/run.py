@@ -16,10 +16,12 @@ Outcome = Literal["running", "completed", "failed", "stopped"]
 
 
 class RunLog(Protocol):
-    """One run in MLflow: what people compare."""
+    """One run in MLflow: what people compare. Telling it something neither waits nor fails."""
 
     @property
-    def run_id(self) -> str: ...
+    def run_id(self) -> str:
+        """Its id; a child's is empty until MLflow has heard of it."""
+        ...
 
     @property
     def url(self) -> str:
@@ -33,6 +35,22 @@ class RunLog(Protocol):
     def file(self, path: Path, folder: str) -> None: ...
 
     def tags(self, tags: Mapping[str, str]) -> None: ...
+
+    def read(self, artifact_path: str) -> str | None:
+        """What an earlier attempt kept under this path; raises TrackingUnavailable."""
+        ...
+
+    def params(self, params: Mapping[str, Any]) -> None:
+        """One that the run has already stays as it is."""
+        ...
+
+    def end(self, status: str) -> None:
+        """``status`` is FINISHED, FAILED or KILLED."""
+        ...
+
+    def child(self, role: str, tags: Mapping[str, str]) -> RunLog:
+        """The run below this one that has this role and these tags; made when it is told something."""
+        ...
 
 
 class Page(Protocol):
@@ -118,9 +136,7 @@ class RunContext:
     run_name: str
     """Names the run everywhere: folder, Ray jobs, MLflow, adapter."""
     run: RunLog
-    """The pipeline's own run."""
-    training: RunLog
-    """The training job's run, a child of the pipeline's."""
+    """The pipeline's own run; each attempt at training is a child of it."""
     page: Page
     clock: Callable[[], float] = time.monotonic
     stages: StageBook = field(default_factory=StageBook)

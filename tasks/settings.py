@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -30,4 +33,17 @@ class TrackingSettings(Settings):
     tracking_uri: str
     """Address of the MLflow server."""
     experiment: str = "maze-retrain"
-    """MLflow experiment; parent run = pipeline run, child run = training job."""
+    """MLflow experiment; parent run = pipeline run, child runs = attempts at training."""
+    outbox_dir: str
+    """Folder on the orchestrator's disk for what MLflow and Prefect could not be told yet."""
+    flush_timeout_s: float = Field(default=60.0, ge=0)
+    """How long the end of a run waits for MLflow and Prefect to take what is left, in seconds."""
+
+
+def dotted(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted names: ``{"a": {"b": 1}}`` -> ``{"a.b": 1}``."""
+    result: dict[str, Any] = {}
+    for key, value in document.items():
+        name = f"{prefix}{key}"
+        result |= dotted(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return result

@@ -15,6 +15,7 @@ class RecordingLog:
     def __init__(self, events: list[str], run_id: str, url: str = "http://mlflow") -> None:
         self.events, self.run_id, self.url = events, run_id, url
         self.texts: dict[str, str] = {}
+        self.children: dict[str, RecordingLog] = {}
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self.events.append(f"metrics {step}")
@@ -25,6 +26,19 @@ class RecordingLog:
 
     def file(self, path: Path, folder: str) -> None:
         self.events.append(f"log {folder}/{path.name}")
+
+    def params(self, params: Mapping[str, Any]) -> None:
+        self.events.append(f"params {len(params)}")
+
+    def end(self, status: str) -> None:
+        self.events.append(f"end {status}")
+
+    def read(self, artifact_path: str) -> str | None:
+        return self.texts.get(artifact_path)
+
+    def child(self, role: str, tags: Mapping[str, str]) -> RecordingLog:
+        name = "-".join([role, *tags.values()])
+        return self.children.setdefault(name, RecordingLog(self.events, name))
 
     def tags(self, tags: Mapping[str, str]) -> None:
         self.events.append(f"tags {', '.join(tags)}")
@@ -59,5 +73,4 @@ class RecordingPage:
 def recording(run_name: str = "r") -> tuple[RunContext, list[str]]:
     """A context, and the list of what it was told."""
     events: list[str] = []
-    logs = RecordingLog(events, "p"), RecordingLog(events, "c")
-    return RunContext(run_name, *logs, RecordingPage(events)), events
+    return RunContext(run_name, RecordingLog(events, "p"), RecordingPage(events)), events

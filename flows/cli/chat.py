@@ -41,7 +41,9 @@ def watch(settings: Any, model: str, seed: int, gif: Path) -> bool:
         print(text)
         frames.append(frame(seen, text))
 
-    outcome = play_maze(ChatEndpoint(settings.url), model, seed, settings.data, settings.play.max_reply_tokens, show)
+    with ChatEndpoint(settings.url) as endpoint:
+        played = play_maze(endpoint, model, seed, settings.data, settings.play.max_reply_tokens, show)
+    outcome = played.outcome
     gif.parent.mkdir(parents=True, exist_ok=True)
     frames[0].save(gif, save_all=True, append_images=frames[1:], duration=_FRAME_MS, loop=0)
     print(f"{model}, maze {seed}: {'solved' if outcome.solved else 'not solved'}; {gif}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -168,3 +168,31 @@ class TrainJob(Settings):
     train: TrainSettings
     train_mazes_sha256: str
     """Digest over the training mazes that the orchestrator prepared; the job draws the same."""
+
+    def adds_steps_to(self, before: str) -> int:
+        """Steps that this job trains beyond an earlier one of its run, given as JSON; 0 where it is the same training.
+
+        Raises ValueError with all that differs otherwise: what the earlier one trained would be passed off as this.
+        """
+        earlier = TrainJob.model_validate_json(before)
+        more_steps = self.train.grpo.max_steps - earlier.train.grpo.max_steps
+        changed = differences(earlier.model_dump(mode="json"), self.model_dump(mode="json"))
+        if more_steps > 0:
+            changed.pop("train.grpo.max_steps")
+        if changed:
+            told = "; ".join(f"{name} is {now}, was {then}" for name, (then, now) in changed.items())
+            raise ValueError(
+                f"run {self.run_name} was trained with other settings: {told}. Set them back (only "
+                "train.grpo.max_steps may grow), or give this run another run_name"
+            )
+        return more_steps
+
+
+def differences(before: Any, now: Any, name: str = "") -> dict[str, tuple[Any, Any]]:
+    """Dotted name -> (before, now) for whatever differs between two documents."""
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return {} if before == now else {name: (before, now)}
+    found: dict[str, tuple[Any, Any]] = {}
+    for key in sorted(before.keys() | now.keys()):
+        found |= differences(before.get(key), now.get(key), f"{name}.{key}".lstrip("."))
+    return found

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 
-import boto3
-
+from serving.store import s3_client
 from tasks.cleanup.in_aws import Adapters, Identity, Images, Machines, RayResources, images_in_use
 from tasks.cleanup.in_ray import Checkpoints, Jobs
 from tasks.cleanup.order import Order
@@ -131,7 +130,7 @@ def parts_of(context: RunContext, scope: CleanupScope, order: Order) -> list[Lef
     if "checkpoints" in cleanup.remove:
         parts.append(Checkpoints(connect, scope.job, scope.shared_dir, JobNews(context)))
     kept = partial(champions, ChampionSettings(server=scope.server, tracking=scope.tracking))
-    adapters = Adapters(boto3.client("s3"), scope.server.adapters_uri, kept, cleanup.usd_per_gb_month_s3)
+    adapters = Adapters(s3_client(), scope.server.adapters_uri, kept, cleanup.usd_per_gb_month_s3)
     if not isinstance(hosting, HyperPodSettings):
         return [*parts, adapters]
     return [
@@ -157,9 +156,7 @@ def _images(scope: CleanupScope, kube: Callable[[], KubeRay], hosting: HyperPodS
 
 def champions(settings: ChampionSettings) -> dict[str, str]:
     """Adapters that stay whatever is asked, and why."""
-    registry = registry_of(settings)
-    aliases = {"champion": registry.champion(), "previous": registry.previous()}
-    return {name: f"it is {alias}" for alias, name in aliases.items() if name}
+    return registry_of(settings).kept()
 
 
 def usd_per_h(left: Sequence[Leftover]) -> float:

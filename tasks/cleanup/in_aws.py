@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from serving.retire import adapter_sizes, retire
+from serving.retire import adapters_of, retire
 from tasks.cleanup.order import Order
 from tasks.cleanup.parts import Leftover
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
@@ -118,7 +118,7 @@ class Adapters:
                 usd_per_h=round(size / 1e9 * self._usd_per_gb_month / HOURS_PER_MONTH, 6),
                 keep=keep.get(adapter, ""),
             )
-            for adapter, size in sorted(adapter_sizes(self._s3, self._uri, f"{run_name}-step-").items())
+            for adapter, size in sorted(adapters_of(self._s3, self._uri, run_name).items())
         ]
 
     def remove(self, run_name: str, left: Leftover) -> None:

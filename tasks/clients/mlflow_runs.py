@@ -1,94 +1,188 @@
-"""MLflow: the one owner of its client. Runs are found by name, metrics are logged once per step."""
+"""MLflow: the one owner of its client. Runs are found by tags of ours, metrics are logged once per step."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import requests
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.utils.validation import MAX_ENTITY_KEY_LENGTH, MAX_PARAM_VAL_LENGTH, _validate_metric_name
 
-from tasks.errors import TrackingUnavailable
+from tasks.errors import TrackingRefused, TrackingUnavailable
 
-_NOT_ALLOWED = re.compile(r"[^\w\-./ :]")
+RUN_NAME_TAG, ROLE_TAG, PARENT_TAG = "maze.run_name", "maze.role", "mlflow.parentRunId"
+LEFT_OUT_TAG = "maze.metrics_left_out"
+_TO_ENCODE = re.compile(r"[^A-Za-z0-9_./ -]")
 _MAX_PARAMS_PER_BATCH = 100
 _MAX_METRICS_PER_BATCH = 1000
 
 
 class MlflowRun:
-    """One run: its figures, files and tags. Each metric is logged once per step, whoever tells it again."""
+    """One run: its figures, files and tags. Each metric is logged once per step, whoever tells it again.
+
+    Every verb raises TrackingUnavailable where asking again may help, TrackingRefused where it cannot.
+    """
 
     def __init__(self, client: MlflowClient, run_id: str, url: str) -> None:
         self._client, self.run_id, self.url = client, run_id, url
         self._seen: set[tuple[str, int]] | None = None
+        self._left_out: set[str] = set()
 
-    def params(self, params: Mapping[str, Any]) -> None:
-        """Log parameters; one that the run has already stays as it is."""
-        known = self._client.get_run(self.run_id).data.params
-        entries = [Param(key, str(value)[:6000]) for key, value in params.items() if key not in known]
-        for start in range(0, len(entries), _MAX_PARAMS_PER_BATCH):
-            self._client.log_batch(self.run_id, params=entries[start : start + _MAX_PARAMS_PER_BATCH])
+    def params(self, params: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+        """Log parameters; one that the run has already stays as it is. Returns those that differ: (kept, wanted)."""
+        texts = {key: str(value)[:MAX_PARAM_VAL_LENGTH] for key, value in params.items()}
+        with _told_apart():
+            known = self._client.get_run(self.run_id).data.params
+            entries = [Param(key, text) for key, text in texts.items() if key not in known]
+            for start in range(0, len(entries), _MAX_PARAMS_PER_BATCH):
+                self._client.log_batch(self.run_id, params=entries[start : start + _MAX_PARAMS_PER_BATCH])
+        return {key: (known[key], text) for key, text in texts.items() if known.get(key, text) != text}
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Log each metric once per step: following a job's log a second time adds nothing."""
-        if self._seen is None:
-            self._seen = self._logged()
-        seen, now_ms = self._seen, int(time.time() * 1000)
-        named = {_NOT_ALLOWED.sub("_", key): value for key, value in values.items()}
-        fresh = [Metric(key, value, now_ms, step) for key, value in named.items() if (key, step) not in seen]
-        for start in range(0, len(fresh), _MAX_METRICS_PER_BATCH):
-            self._client.log_batch(self.run_id, metrics=fresh[start : start + _MAX_METRICS_PER_BATCH])
-        seen |= {(metric.key, step) for metric in fresh}
+        """Log each metric once per step: following a job's log a second time adds nothing.
+
+        A name that MLflow does not take in any spelling is left out; the tag ``maze.metrics_left_out`` counts them.
+        """
+        with _told_apart():
+            seen, now_ms = self._logged(), int(time.time() * 1000)
+            named = {metric_key(name): value for name, value in values.items() if self._takes(name)}
+            fresh = [Metric(key, value, now_ms, step) for key, value in named.items() if (key, step) not in seen]
+            for start in range(0, len(fresh), _MAX_METRICS_PER_BATCH):
+                self._client.log_batch(self.run_id, metrics=fresh[start : start + _MAX_METRICS_PER_BATCH])
+            seen |= {(metric.key, step) for metric in fresh}
+
+    def _takes(self, name: str) -> bool:
+        key = metric_key(name)
+        try:
+            _validate_metric_name(key)
+        except MlflowException:
+            fits = False
+        else:
+            fits = len(key) <= MAX_ENTITY_KEY_LENGTH
+        if not fits and name not in self._left_out:
+            self._left_out.add(name)
+            some = ", ".join(repr(name[:60]) for name in sorted(self._left_out)[:20])
+            self.tags({LEFT_OUT_TAG: f"{len(self._left_out)}: {some}"})
+        return fits
 
     def _logged(self) -> set[tuple[str, int]]:
-        keys = self._client.get_run(self.run_id).data.metrics
-        return {(key, point.step) for key in keys for point in self._client.get_metric_history(self.run_id, key)}
+        if self._seen is None:
+            keys = self._client.get_run(self.run_id).data.metrics
+            points = ((key, self._client.get_metric_history(self.run_id, key)) for key in keys)
+            self._seen = {(key, point.step) for key, history in points for point in history}
+        return self._seen
 
     def tags(self, tags: Mapping[str, str]) -> None:
-        self._client.log_batch(self.run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+        with _told_apart():
+            self._client.log_batch(self.run_id, tags=[RunTag(key, value) for key, value in tags.items()])
 
     def text(self, text: str, artifact_path: str) -> None:
-        self._client.log_text(self.run_id, text, artifact_path)
+        with _told_apart():
+            self._client.log_text(self.run_id, text, artifact_path)
 
     def file(self, path: Path, folder: str) -> None:
-        self._client.log_artifact(self.run_id, str(path), folder)
+        with _told_apart():
+            self._client.log_artifact(self.run_id, str(path), folder)
 
     def end(self, status: str) -> None:
-        """``status`` is FINISHED, FAILED or KILLED."""
-        self._client.set_terminated(self.run_id, status)
+        """End it, and those of its children that are open; ``status`` is FINISHED, FAILED or KILLED."""
+        with _told_apart():
+            mine = f"tags.`{PARENT_TAG}` = '{self.run_id}' and attributes.status = 'RUNNING'"
+            for child in self._client.search_runs([self._client.get_run(self.run_id).info.experiment_id], mine):
+                self._client.set_terminated(child.info.run_id, status)
+            self._client.set_terminated(self.run_id, status)
+
+    def read(self, artifact_path: str) -> str | None:
+        """An artifact's text, or None where the run has none of this name."""
+        with _told_apart():
+            folder = artifact_path.rpartition("/")[0]
+            if artifact_path not in {item.path for item in self._client.list_artifacts(self.run_id, folder or None)}:
+                return None
+            return Path(self._client.download_artifacts(self.run_id, artifact_path)).read_text()
 
 
 class MlflowRuns:
-    """The runs of one experiment."""
+    """The runs of one experiment. A run is known by what it is for, never by its name, which people may change."""
 
     def __init__(self, tracking_uri: str, experiment: str) -> None:
-        """Raises TrackingUnavailable when the server does not answer."""
+        """Raises TrackingUnavailable when the server does not answer or the experiment was deleted."""
         self._uri = tracking_uri
         self._client = MlflowClient(tracking_uri)
-        try:
+        with _told_apart(f"MLflow at {tracking_uri}"):
             found = self._client.get_experiment_by_name(experiment)
+            if found and found.lifecycle_stage == "deleted":
+                raise TrackingUnavailable(
+                    f"MLflow's experiment {experiment} is deleted; bring it back (mlflow experiments restore "
+                    f"--experiment-id {found.experiment_id}) or name another one in tracking.experiment"
+                )
             self._experiment_id: str = found.experiment_id if found else self._client.create_experiment(experiment)
-        except MlflowException as error:
-            raise TrackingUnavailable(
-                f"MLflow at {tracking_uri} does not answer ({error}); start it (locally: make up) or correct "
-                "tracking.tracking_uri"
-            ) from error
 
-    def open(self, name: str, tags: Mapping[str, str]) -> MlflowRun:
-        """Find or make the run of this name, and mark it RUNNING."""
-        escaped = name.replace("'", "")
-        found = self._client.search_runs([self._experiment_id], f"tags.mlflow.runName = '{escaped}'", max_results=1)
-        if found:
-            run_id: str = found[0].info.run_id
-            self._client.update_run(run_id, status="RUNNING")
-        else:
-            run_id = self._client.create_run(self._experiment_id, run_name=name, tags=dict(tags)).info.run_id
+    def open(self, run_name: str, role: str, tags: Mapping[str, str], parent_id: str = "") -> MlflowRun:
+        """Find or make the run that has this role for the pipeline run ``run_name``, and mark it RUNNING.
+
+        ``tags`` set it apart from others of the role; with ``parent_id`` it is a child, as MLflow's pages show it.
+        """
+        with _told_apart():
+            run_id = self.find(run_name, role, tags, parent_id)
+            if run_id:
+                self._client.update_run(run_id, status="RUNNING")
+            else:
+                name = "-".join([run_name, *([role, *tags.values()] if parent_id else [])])
+                marks = _marks(run_name, role, tags, parent_id)
+                run_id = self._client.create_run(self._experiment_id, run_name=name, tags=marks).info.run_id
+        return self.run(run_id)
+
+    def run(self, run_id: str) -> MlflowRun:
+        """A run by its id, as it is."""
         return MlflowRun(self._client, run_id, f"{self._uri}/#/experiments/{self._experiment_id}/runs/{run_id}")
 
-    def open_child(self, parent: MlflowRun, name: str, tags: Mapping[str, str]) -> MlflowRun:
-        """The same below a parent, as MLflow's pages show it."""
-        return self.open(name, {**tags, "mlflow.parentRunId": parent.run_id})
+    def find(self, run_name: str, role: str, tags: Mapping[str, str], parent_id: str = "") -> str:
+        """The run's id, or an empty text; a run that was deleted is not found."""
+        marks = _marks(run_name, role, tags, parent_id)
+        wanted = " and ".join(f"tags.`{key}` = {_quoted(value)}" for key, value in marks.items())
+        with _told_apart():
+            oldest_first = ["attributes.start_time ASC"]
+            found = self._client.search_runs([self._experiment_id], wanted, max_results=1, order_by=oldest_first)
+        return found[0].info.run_id if found else ""
+
+
+def _marks(run_name: str, role: str, tags: Mapping[str, str], parent_id: str) -> dict[str, str]:
+    parent = {PARENT_TAG: parent_id} if parent_id else {}
+    return {RUN_NAME_TAG: run_name, ROLE_TAG: role, **tags, **parent}
+
+
+def _quoted(value: str) -> str:
+    """A text in a search filter; MLflow's grammar has two quotation marks and no escapes."""
+    return f'"{value}"' if "'" in value else f"'{value}'"
+
+
+def metric_key(name: str) -> str:
+    """A metric's name in the letters that MLflow takes everywhere; ``:40`` stands for ``@``, by UTF-8, so that no two
+    names become one and each can be read back."""
+    return _TO_ENCODE.sub(lambda found: "".join(f":{byte:02X}" for byte in found[0].encode()), name)
+
+
+@contextmanager
+def _told_apart(who: str = "MLflow") -> Iterator[None]:
+    """Its absence and its refusal, as the errors of this project."""
+    try:
+        yield
+    except MlflowException as error:
+        raise _as_ours(who, error, error.get_http_status_code()) from error
+    except requests.RequestException as error:
+        raise _as_ours(who, error, 503 if error.response is None else error.response.status_code) from error
+
+
+def _as_ours(who: str, error: Exception, status: int) -> TrackingRefused | TrackingUnavailable:
+    if status < 500 and status != 429:
+        return TrackingRefused(f"{who} refused: {error}")
+    return TrackingUnavailable(
+        f"{who} does not answer ({error}); start it (locally: make up) or correct tracking.tracking_uri"
+    )

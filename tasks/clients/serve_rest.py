@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import requests
+from urllib3 import Retry
 
+from tasks.clients.retry import PATIENT, patient_session
 from tasks.errors import RolloutFailed
 
 _CONFIG_KEYS = ("import_path", "route_prefix", "runtime_env", "args")
@@ -21,8 +23,10 @@ class ServeRest:
         dashboard: str,
         say: Callable[[str], object] = lambda text: None,
         sleep: Callable[[float], object] = time.sleep,
+        retry: Retry = PATIENT,
     ) -> None:
         self._url, self._say, self._sleep = f"{dashboard.rstrip('/')}/api/serve/applications/", say, sleep
+        self._session = patient_session(retry)
 
     def ensure(self, document: dict[str, Any], timeout_s: float, poll_s: float = 2.0) -> bool:
         """Make the one application of ``document`` run; returns whether anything had to be deployed.
@@ -74,17 +78,23 @@ class ServeRest:
 
     def _all(self) -> dict[str, dict[str, Any]]:
         try:
-            response = requests.get(self._url, timeout=30)
+            response = self._session.get(self._url, timeout=30)
             response.raise_for_status()
         except requests.RequestException as error:
-            raise RolloutFailed(
-                f"{self._url} does not answer ({error}); start the serving cluster (locally: make up) or correct "
-                "serve.dashboard"
-            ) from error
+            raise self._silent(error) from error
         return response.json().get("applications", {})
 
+    def _silent(self, error: requests.RequestException) -> RolloutFailed:
+        return RolloutFailed(
+            f"{self._url} does not answer ({error}); start the serving cluster (locally: make up) or correct "
+            "serve.dashboard"
+        )
+
     def _put(self, document: dict[str, Any]) -> None:
-        response = requests.put(self._url, json=document, timeout=60)
+        try:
+            response = self._session.put(self._url, json=document, timeout=60)
+        except requests.RequestException as error:
+            raise self._silent(error) from error
         if not response.ok:
             raise RolloutFailed(f"{self._url} refused the application: {response.status_code} {response.text[:1000]}")
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from tasks.cluster.settings import ClusterSettings
 from tasks.errors import ClusterNotReady
-from tasks.jobs.ray_jobs import cluster_resources
+from tasks.jobs.ray_jobs import RayJobs, cluster_resources
+from tasks.jobs.submit import live_job
 from tasks.records import ClusterRef
 from tasks.run import RunContext
 from tasks.settings import JobSettings
@@ -17,9 +18,18 @@ from tasks.stage import stage
 
 @stage
 def ensure_cluster(context: RunContext, settings: ClusterSettings, job: JobSettings) -> ClusterRef:
-    """The cluster, once enough GPUs are free, and how jobs run there; raises ClusterNotReady or ClusterUnreachable."""
-    found = wait_for_gpus(settings, look=cluster_resources, say=context.page.say)
+    """The cluster, once enough GPUs are free, and how jobs run there; raises ClusterNotReady or ClusterUnreachable.
+
+    GPUs that this run's own training holds already are not waited for.
+    """
+    own_job = live_job(RayJobs(settings.jobs_address), f"{context.run_name}-train")
+    if own_job:
+        context.page.say(f"Ray job {own_job} of this run goes on: it is followed, and nothing is waited for")
+        found = cluster_resources(settings.jobs_address)
+    else:
+        found = wait_for_gpus(settings, look=cluster_resources, say=context.page.say)
     return ClusterRef(
+        own_job=own_job,
         jobs_address=settings.jobs_address,
         ray_version=found["ray_version"],
         num_gpus=found["gpus_total"],

@@ -1,27 +1,32 @@
-"""A run's page in Prefect: log lines, a progress bar, tables, pictures. Artifacts are named ``<run>-<key>``."""
+"""A run's page in Prefect: log lines, a progress bar, tables, pictures. Artifacts are named ``<run>-<key>``.
+
+Log lines go through Prefect's own queue. Artifacts are requests to its server, so whoever makes a page says how they
+are sent: through an outbox where something must go on meanwhile (tracking.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from prefect import get_run_logger
-from prefect.artifacts import (
-    create_image_artifact,
-    create_markdown_artifact,
-    create_progress_artifact,
-    create_table_artifact,
-    update_progress_artifact,
-)
+import httpx
+from prefect import get_client, get_run_logger
+from prefect.artifacts import Artifact, ImageArtifact, MarkdownArtifact, ProgressArtifact, TableArtifact
+from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+from prefect.runtime import flow_run, task_run
+
+from tasks.evidence.outbox import Entry, ObserverAway
+
+Send = Callable[..., object]
+"""``send(verb, **arguments)``, arguments as JSON."""
 
 
 class PrefectPage:
     """The page of whatever flow or task run says something."""
 
-    def __init__(self, run_name: str) -> None:
-        self._run_name = run_name
-        self._progress_id: UUID | None = None
+    def __init__(self, run_name: str, send: Send) -> None:
+        self._run_name, self._send = run_name, send
 
     def say(self, text: str) -> None:
         get_run_logger().info(text)
@@ -30,24 +35,83 @@ class PrefectPage:
         get_run_logger().error(text)
 
     def table(self, key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None:
-        create_table_artifact(table=[dict(row) for row in rows], key=self._key(key), description=description)
+        self._make(TableArtifact(key=self._key(key), table=[dict(row) for row in rows], description=description))
 
     def markdown(self, key: str, text: str, description: str) -> None:
-        create_markdown_artifact(markdown=text, key=self._key(key), description=description)
+        self._make(MarkdownArtifact(key=self._key(key), markdown=text, description=description))
 
     def picture(self, key: str, url: str) -> None:
-        create_image_artifact(image_url=url, key=self._key(key))
+        self._make(ImageArtifact(key=self._key(key), image_url=url))
 
     def progress(self, done: int, total: int, text: str) -> None:
         """One bar, moved along."""
-        percent = 100.0 * done / total
         description = f"{self._run_name}: step {done} of {total}, {text}"
-        if self._progress_id is None:
-            made = create_progress_artifact(progress=percent, key=self._key("progress"), description=description)
-            self._progress_id = made if isinstance(made, UUID) else None
-        else:
-            update_progress_artifact(artifact_id=self._progress_id, progress=percent, description=description)
+        self._make(
+            ProgressArtifact(key=self._key("progress"), progress=100.0 * done / total, description=description), "move"
+        )
         self.say(f"step {done} of {total}: {text}")
+
+    def _make(self, artifact: Artifact, verb: str = "make") -> None:
+        made = ArtifactCreate(
+            key=artifact.key,
+            type=artifact.type,
+            description=artifact.description,
+            data=artifact.format(),
+            flow_run_id=_uuid(flow_run.id),
+            task_run_id=_uuid(task_run.id),
+        )
+        self._send(verb, artifact=made.model_dump(mode="json"))
 
     def _key(self, key: str) -> str:
         return f"{self._run_name}-{key}"
+
+
+class PageTaker:
+    """Tells Prefect's server what comes out of the outbox."""
+
+    def __init__(self) -> None:
+        self._bars: dict[str, UUID] = {}
+
+    def take(self, entry: Entry) -> None:
+        """Raises ObserverAway where asking again may help, httpx.HTTPStatusError for a refusal."""
+        self.send(entry.verb, **entry.arguments)
+
+    def send(self, verb: str, artifact: dict[str, Any]) -> None:
+        """The same at once."""
+        wanted = ArtifactCreate.model_validate(artifact)
+        bar = f"{wanted.flow_run_id} {wanted.key}"
+        try:
+            with get_client(sync_client=True) as client:
+                if verb == "move" and bar in self._bars:
+                    client.update_artifact(
+                        self._bars[bar], ArtifactUpdate(data=wanted.data, description=wanted.description)
+                    )
+                else:
+                    self._bars[bar] = client.create_artifact(wanted).id
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code < 500 and error.response.status_code != 429:
+                raise
+            raise ObserverAway(f"Prefect's server answers {error.response.status_code}") from error
+        except httpx.TransportError as error:
+            raise ObserverAway(f"Prefect's server does not answer ({error!r})") from error
+        except RuntimeError as error:
+            # How Prefect's client says that it could not ask the server for its version.
+            if not isinstance(error.__cause__, httpx.HTTPError):
+                raise
+            raise ObserverAway(str(error)) from error
+
+    def send_or_warn(self, verb: str, artifact: dict[str, Any]) -> None:
+        """The same for a run without an outbox: what the page does not take is a line of the log."""
+        try:
+            self.send(verb, artifact)
+        except (ObserverAway, httpx.HTTPStatusError) as error:
+            get_run_logger().error(f"not on this run's page: {artifact['key']} ({error})")
+
+
+def log_warning(text: str) -> None:
+    """A line of the log that must not be overlooked, from whatever flow this is."""
+    get_run_logger().warning(text)
+
+
+def _uuid(text: str | None) -> UUID | None:
+    return UUID(text) if text else None

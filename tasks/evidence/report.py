@@ -9,6 +9,7 @@ from typing import Any
 
 from tasks.evidence.pictures import replay_gallery, save_png, solve_rate_curve
 from tasks.evidence.settings import ReportSettings
+from tasks.jobs.news import training_log
 from tasks.records import BestStep, ServedRun
 from tasks.run import RunContext
 from tasks.stage import stage
@@ -64,7 +65,7 @@ def make_report(context: RunContext, profile: str, best: BestStep, served: Serve
         "steps": run.last_step,
         "mlflow": {
             "parent_run_id": context.run.run_id,
-            "child_run_id": context.training.run_id,
+            "child_run_id": training_log(context.run, run.attempt).run_id,
             "url": context.run.url,
         },
         **served_part(served),

@@ -1,60 +1,84 @@
 """A run is opened and closed here: its runs in MLflow, its page in Prefect, the context that its stages get.
 
-The pipeline's verdict decides the state of its MLflow runs, never a dying process.
+The pipeline's verdict decides the state of its MLflow runs, never a dying process. Both observers are told through an
+outbox: neither can end a run, and the first error is the one that comes out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rl.maze.score import EvalReport
-from tasks.clients.mlflow_runs import MlflowRun, MlflowRuns
+from tasks.clients.mlflow_runs import MlflowRuns
+from tasks.evidence.mlflow_log import Address, KeptLog, MlflowTaker
+from tasks.evidence.outbox import Outbox
 from tasks.evidence.prefect_attempts import attempts_of, own_flow_run_id
-from tasks.evidence.prefect_page import PrefectPage
-from tasks.run import RunContext, RunLog
-from tasks.settings import TrackingSettings
+from tasks.evidence.prefect_page import PageTaker, PrefectPage, log_warning
+from tasks.run import Page, RunContext, RunLog
+from tasks.settings import TrackingSettings, dotted
 
 
 @contextmanager
-def tracked_run(settings: TrackingSettings, run_name: str, params: Mapping[str, Any]) -> Iterator[RunContext]:
-    """Parent and child run, open while the block runs: FINISHED after it, FAILED on an error, KILLED on a stop.
-
-    Raises TrackingUnavailable before anything else has started.
-    """
-    mlflow, tags = MlflowRuns(settings.tracking_uri, settings.experiment), {"maze.run_name": run_name}
-    run = mlflow.open(run_name, {**tags, "maze.role": "pipeline"})
-    training = mlflow.open_child(run, f"{run_name}-train", {**tags, "maze.role": "training"})
-    run.params(flat(params))
-    context = _context(run_name, run, training)
-    context.page.say(f"MLflow: {run.url}")
-    with _ended_by_its_verdict(training, run):
-        yield context
-
-
-@contextmanager
-def tracked_evaluation(
-    settings: TrackingSettings, run_name: str, model_id: str, params: Mapping[str, Any]
+def tracked_run(
+    settings: TrackingSettings,
+    run_name: str,
+    params: Mapping[str, Any],
+    role: str = "pipeline",
+    tags: Mapping[str, str] | None = None,
 ) -> Iterator[RunContext]:
-    """One run for one evaluation, open while the block runs; it trains nothing and has no child."""
-    mlflow = MlflowRuns(settings.tracking_uri, settings.experiment)
-    run = mlflow.open(run_name, {"maze.role": "evaluation", "maze.model_id": model_id})
-    run.params(flat(params))
-    with _ended_by_its_verdict(run):
-        yield _context(run_name, run, Unrecorded())
+    """A run in MLflow, open while the block runs: FINISHED after it, FAILED on an error, KILLED on a stop.
+
+    Raises TrackingUnavailable before anything else has started; later on MLflow may come and go.
+    """
+    runs = MlflowRuns(settings.tracking_uri, settings.experiment)
+    opened = runs.open(run_name, role, tags or {})
+    changed = opened.params(dotted(params))
+    with _outboxes(settings, runs) as (to_mlflow, taker, to_page):
+        run = KeptLog(to_mlflow, taker, Address(run_id=opened.run_id), opened.url, run_name)
+        context = _context(run_name, run, PrefectPage(run_name, to_page.put))
+        context.page.say(f"MLflow: {run.url}")
+        if changed:
+            _tell_what_changed(context, params, changed)
+        with _ended_by_its_verdict(run):
+            yield context
+
+
+def _tell_what_changed(context: RunContext, params: Mapping[str, Any], changed: Mapping[str, tuple[str, str]]) -> None:
+    """An earlier attempt's parameters stay in MLflow: what this one has instead must not be lost."""
+    text = json.dumps(params, indent=1)
+    kept = f"settings/{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
+    context.run.text(text, kept)
+    told = "; ".join(f"{key} is {now}, was {before}" for key, (before, now) in changed.items())
+    context.page.warn(f"run {context.run_name} was begun with other settings: {told}. These are kept as {kept}")
+
+
+@contextmanager
+def _outboxes(settings: TrackingSettings, runs: MlflowRuns) -> Iterator[tuple[Outbox, MlflowTaker, Outbox]]:
+    """To MLflow and to the page; both are given time to take what is left, whatever ended the block."""
+    folder, taker = Path(settings.outbox_dir), MlflowTaker(runs)
+    to_mlflow = Outbox(folder, f"MLflow at {settings.tracking_uri}", taker.take, log_warning)
+    to_page = Outbox(folder, "Prefect", PageTaker().take, log_warning)
+    try:
+        yield to_mlflow, taker, to_page
+    finally:
+        for outbox in (to_mlflow, to_page):
+            outbox.close(settings.flush_timeout_s)
 
 
 def untracked_run(run_name: str) -> RunContext:
     """For flows that look or put in order: Prefect shows them, MLflow does not."""
-    return _context(run_name, Unrecorded(), Unrecorded())
+    return _context(run_name, Unrecorded(), PrefectPage(run_name, PageTaker().send_or_warn))
 
 
-def _context(run_name: str, run: RunLog, training: RunLog) -> RunContext:
-    asked, page = partial(attempts_of, run_name), PrefectPage(run_name)
-    return RunContext(run_name, run, training, page, flow_run_id=own_flow_run_id(), attempts=asked)
+def _context(run_name: str, run: RunLog, page: Page) -> RunContext:
+    asked = partial(attempts_of, run_name)
+    return RunContext(run_name, run, page, flow_run_id=own_flow_run_id(), attempts=asked)
 
 
 def keep_evaluation(context: RunContext, report: EvalReport) -> None:
@@ -80,29 +104,27 @@ class Unrecorded:
     def tags(self, tags: Mapping[str, str]) -> None:
         """Kept nowhere."""
 
+    def read(self, artifact_path: str) -> None:
+        """Nothing was kept."""
+
+    def params(self, params: Mapping[str, Any]) -> None:
+        """Kept nowhere."""
+
+    def end(self, status: str) -> None:
+        """Kept nowhere."""
+
+    def child(self, role: str, tags: Mapping[str, str]) -> Unrecorded:
+        return self
+
 
 @contextmanager
-def _ended_by_its_verdict(*runs: MlflowRun) -> Iterator[None]:
+def _ended_by_its_verdict(run: KeptLog) -> Iterator[None]:
     try:
         yield
     except Exception:
-        _end(runs, "FAILED")
+        run.end("FAILED")
         raise
     except BaseException:
-        _end(runs, "KILLED")
+        run.end("KILLED")
         raise
-    _end(runs, "FINISHED")
-
-
-def _end(runs: Sequence[MlflowRun], status: str) -> None:
-    for run in runs:
-        run.end(status)
-
-
-def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted parameters: ``{"a": {"b": 1}}`` -> ``{"a.b": 1}``."""
-    result: dict[str, Any] = {}
-    for key, value in document.items():
-        name = f"{prefix}{key}"
-        result |= flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
-    return result
+    run.end("FINISHED")

@@ -17,6 +17,8 @@ class JobState:
     status: str
     """PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED; another word where Ray has got a new one."""
     message: str
+    entrypoint: str = ""
+    """The command that it was submitted with."""
 
     @property
     def is_final(self) -> bool:

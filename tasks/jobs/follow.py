@@ -44,6 +44,12 @@ class Sinks(Protocol):
 
     def evaluation(self, report: EvalReport) -> None: ...
 
+    def saved(self, event: Saved) -> None: ...
+
+    def attempt(self, number: int, from_step: int) -> None:
+        """A training job begins: the attempt's number, from 1, and the checkpoint's step that it goes on from."""
+        ...
+
 
 @dataclass
 class JobStory:
@@ -54,6 +60,8 @@ class JobStory:
     exports: dict[int, ExportRef] = field(default_factory=dict)
     checkpoint_steps: set[int] = field(default_factory=set)
     resumed_from_step: int = 0
+    attempt: int = 0
+    """Number of the training job's attempt that tells now."""
     last_step: int = 0
     faults: list[Fault] = field(default_factory=list)
     probes: dict[int, Probed] = field(default_factory=dict)
@@ -95,10 +103,13 @@ class JobStory:
                 sinks.evaluation(report)
             case Saved(kind="export"):
                 self.exports[event.step] = ExportRef(step=event.step, path=event.path, sha256=event.sha256)
+                sinks.saved(event)
             case Saved():
                 self.checkpoint_steps.add(event.step)
+                sinks.saved(event)
             case Resumed():
-                self.resumed_from_step = event.step
+                self.resumed_from_step, self.attempt = event.step, event.attempt
+                sinks.attempt(event.attempt, event.step)
             case Probed():
                 self.probes[event.number] = event
             case Checked():

@@ -1,26 +1,43 @@
-"""A followed job's news, told where a run's news is told: its page and the training job's MLflow run."""
+"""A followed job's news, told where a run's news is told: its page, and the MLflow run of each attempt at training."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
+from rl.events import Saved
 from rl.maze.score import EvalReport
-from tasks.run import RunContext
+from tasks.run import RunContext, RunLog
+from tasks.settings import dotted
+
+ORDER = "train_job.json"
+"""What a run's checkpoints were trained with, kept in its MLflow run; each attempt's run has its own."""
 
 
 class JobNews:
     """The sinks of one followed job (follow.py)."""
 
-    def __init__(self, context: RunContext) -> None:
-        self._page, self._training = context.page, context.training
+    def __init__(self, context: RunContext, order: BaseModel | None = None) -> None:
+        """``order`` is what the job was asked; each attempt's run in MLflow keeps it."""
+        self._page, self._run, self._order = context.page, context.run, order
+        self._log = context.run
         self._rows: list[dict[str, Any]] = []
+
+    def attempt(self, number: int, from_step: int) -> None:
+        """What comes now belongs to this attempt: another curve than the one that it broke off."""
+        self._log, self._rows = training_log(self._run, number), []
+        self._log.tags({"maze.resumed_from_step": str(from_step)})
+        if self._order is not None:
+            self._log.params(dotted(self._order.model_dump(mode="json")))
+            self._log.text(self._order.model_dump_json(indent=1), ORDER)
 
     def line(self, text: str) -> None:
         self._page.say(text)
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        self._training.metrics(step, values)
+        self._log.metrics(step, values)
 
     def progress(self, done: int, total: int, text: str) -> None:
         self._page.progress(done, total, text)
@@ -36,4 +53,14 @@ class JobNews:
         )
         self._page.table("evaluations", self._rows, "Evaluations so far")
         self._page.say(f"step {report.step} solves {report.num_solved} of {report.num_mazes} mazes")
-        self._training.text(report.model_dump_json(indent=1), f"evaluations/step_{report.step:06d}.json")
+        self._log.text(report.model_dump_json(indent=1), f"evaluations/step_{report.step:06d}.json")
+
+    def saved(self, event: Saved) -> None:
+        """From its first checkpoint on, a run goes on with the settings that it was trained with, or not at all."""
+        if event.kind == "checkpoint" and self._order is not None:
+            self._run.text(self._order.model_dump_json(indent=1), ORDER)
+
+
+def training_log(run: RunLog, attempt: int) -> RunLog:
+    """The MLflow run of one attempt at training, a child of the pipeline's."""
+    return run.child("training", {"maze.attempt": str(attempt)})

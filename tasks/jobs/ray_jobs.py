@@ -71,7 +71,7 @@ class RayJobs:
 
     def state(self, submission_id: str) -> JobState:
         info = self._ask(lambda client: client.get_job_info(submission_id))
-        return JobState(status=str(info.status.value), message=info.message or "")
+        return JobState(status=str(info.status.value), message=info.message or "", entrypoint=info.entrypoint)
 
     def metadata(self, submission_id: str) -> Mapping[str, str]:
         info = self._ask(lambda client: client.get_job_info(submission_id))

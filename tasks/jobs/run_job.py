@@ -7,21 +7,22 @@ from pydantic import BaseModel
 from tasks.jobs.follow import JobStory
 from tasks.jobs.news import JobNews
 from tasks.jobs.ray_jobs import RayJobs
-from tasks.jobs.submit import entrypoint, followed_to_its_end, limits_of, submit_once
+from tasks.jobs.submit import TakeUp, entrypoint, equal_only, followed_to_its_end, limits_of, submit_once
 from tasks.records import ClusterRef
 from tasks.run import RunContext
 
 
-def run_job(context: RunContext, cluster: ClusterRef, stage: str, module: str, order: BaseModel) -> JobStory:
+def run_job(
+    context: RunContext, cluster: ClusterRef, stage: str, module: str, order: BaseModel, take_up: TakeUp = equal_only
+) -> JobStory:
     """Run one module on the cluster as the job ``<run>-<stage>-<attempt>`` and follow it to its end.
 
-    Raises TrainingJobFailed or TrainingStalled.
+    Raises TrainingJobFailed or TrainingStalled; OtherSettings where ``take_up`` refuses an earlier job's order.
     """
     jobs = RayJobs(cluster.jobs_address)
     command = entrypoint(cluster.job, module, order.model_dump_json())
-    submission_id = submit_once(jobs, f"{context.run_name}-{stage}", command, context.marks)
+    submission_id = submit_once(jobs, f"{context.run_name}-{stage}", command, take_up, context.marks)
     context.page.say(f"following Ray job {submission_id}")
-    context.training.tags({f"ray.{stage}": submission_id})
-    story = followed_to_its_end(jobs, submission_id, JobNews(context), limits_of(cluster.job))
-    story.submission_id = submission_id
-    return story
+    context.run.tags({f"ray.{stage}": submission_id})
+    story = JobStory(submission_id=submission_id)
+    return followed_to_its_end(jobs, submission_id, JobNews(context, order), limits_of(cluster.job), story)

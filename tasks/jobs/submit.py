@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from tasks.errors import StageError, UnknownJobState
-from tasks.jobs.api import JobsClient
+from tasks.errors import OtherSettings, StageError, UnknownJobState
+from tasks.jobs.api import LIVE, JobsClient
 from tasks.jobs.follow import FollowLimits, JobStory, Sinks, follow_job
 from tasks.settings import JobSettings
+
+TakeUp = Callable[[str, str], bool]
+"""``(order of an earlier job, order now)``, as JSON: whether the earlier job's work is what is wanted now."""
 
 
 def entrypoint(job: JobSettings, module: str, *arguments: str) -> str:
@@ -22,12 +26,27 @@ def is_of(job: str, run_name: str) -> bool:
     return re.fullmatch(rf"{re.escape(run_name)}-[a-z]+(-\d+)?-\d+", job) is not None
 
 
-def submit_once(jobs: JobsClient, name: str, command: str, metadata: Mapping[str, str] | None = None) -> str:
+def equal_only(before: str, now: str) -> bool:
+    """A job is taken up where it was asked the same."""
+    try:
+        return json.loads(before) == json.loads(now)
+    except json.JSONDecodeError:
+        return before == now
+
+
+def submit_once(
+    jobs: JobsClient,
+    name: str,
+    command: str,
+    take_up: TakeUp = equal_only,
+    metadata: Mapping[str, str] | None = None,
+) -> str:
     """Submit under a deterministic id and return it; a job of this name that runs or has succeeded is taken up.
 
-    Ray refuses a used id, so an attempt after a failed one gets the next number.
+    Ray refuses a used id, so an attempt after a failed one gets the next number; so does one after a job that was
+    asked something else and is over. Raises OtherSettings for such a job that is not over.
     """
-    known = set(jobs.submission_ids())
+    known, chosen = set(jobs.submission_ids()), ""
     attempt = 1
     while (submission_id := f"{name}-{attempt}") in known:
         state = jobs.state(submission_id)
@@ -37,10 +56,32 @@ def submit_once(jobs: JobsClient, name: str, command: str, metadata: Mapping[str
                 "or stop it (ray job stop), then run again"
             )
         if state.status not in ("FAILED", "STOPPED"):
+            if take_up(order_of(state.entrypoint), order_of(command)):
+                chosen = submission_id
+            elif not state.is_final:
+                raise OtherSettings(
+                    f"job {submission_id} is {state.status} with other settings; wait for its end or stop it (ray job "
+                    "stop), or give this run another run_name"
+                )
+        attempt += 1
+    if not chosen:
+        jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"}, metadata)
+    return chosen or submission_id
+
+
+def live_job(jobs: JobsClient, name: str) -> str:
+    """The attempt of this name that waits or runs; empty where there is none."""
+    known, attempt = set(jobs.submission_ids()), 1
+    while (submission_id := f"{name}-{attempt}") in known:
+        if jobs.state(submission_id).status in LIVE:
             return submission_id
         attempt += 1
-    jobs.submit(submission_id, command, {"PYTHONUNBUFFERED": "1"}, metadata)
-    return submission_id
+    return ""
+
+
+def order_of(command: str) -> str:
+    """What a job was asked: the last argument of its entry point, settings as JSON."""
+    return (shlex.split(command) or ["null"])[-1]
 
 
 def submit_anew(jobs: JobsClient, name: str, command: str, metadata: Mapping[str, str] | None = None) -> str:

@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import boto3
-
 from serving.publish import try_store
+from serving.store import s3_client
 from serving.store_check import StoreCheck
 from tasks.checks import ToCheck, Unready, require_ready, start_checks
 from tasks.cluster.hosting import hosting_of
@@ -22,25 +21,31 @@ from tasks.jobs.ray_jobs import RayJobs
 from tasks.jobs.submit import is_of
 from tasks.readiness.nodes import check_nodes, ready_job
 from tasks.readiness.settings import ReadinessSettings, RunNeeds
-from tasks.records import ClusterRef
+from tasks.records import Check, ClusterRef
 from tasks.run import RunContext
 from tasks.stage import stage
 
 
 @stage
 def check_readiness(context: RunContext, settings: ReadinessSettings, needs: RunNeeds, cluster: ClusterRef) -> None:
-    """Run every check, show the table, keep it in MLflow; raises ClusterNotReady with all that does not hold."""
+    """Run every check, show the table, keep it in MLflow; raises ClusterNotReady with all that does not hold.
+
+    Nodes on which this run's training goes on are asked nothing: what they could not do, it says itself.
+    """
     theirs = hosting_of(needs.hosting).checks(needs.serve_dashboard)
     ours = own_checks(needs.adapters_uri, context.run_name, cluster)
     # The nodes are asked meanwhile, and have a limit of their own.
     asked = start_checks([*ours, *theirs], settings.timeout_s)
-    on_nodes = check_nodes(
-        lambda: RayJobs(cluster.jobs_address),
-        cluster.job,
-        ready_job(settings.nodes, needs, context.run_name),
-        StoreCheck(adapters_uri=needs.adapters_uri, name=f"{context.run_name}-job", timeout_s=settings.timeout_s),
-        JobNews(context),
-    )
+    if cluster.own_job:
+        on_nodes = (Check(name="the nodes", holds=True, found=f"not asked: {cluster.own_job} trains on them"),)
+    else:
+        on_nodes = check_nodes(
+            lambda: RayJobs(cluster.jobs_address),
+            cluster.job,
+            ready_job(settings.nodes, needs, context.run_name),
+            StoreCheck(adapters_uri=needs.adapters_uri, name=f"{context.run_name}-job", timeout_s=settings.timeout_s),
+            JobNews(context),
+        )
     found = asked() + on_nodes
     rows = [check.model_dump() for check in found]
     context.page.table("readiness", rows, "Is everything there?")
@@ -60,7 +65,7 @@ def own_checks(adapters_uri: str, run_name: str, cluster: ClusterRef) -> list[To
         ),
         ToCheck(
             "the object store takes, returns and deletes an object",
-            lambda: try_store(boto3.client("s3"), adapters_uri, run_name),
+            lambda: try_store(s3_client(), adapters_uri, run_name),
             "check bucket, endpoint and credentials of the AWS chain (locally: make up)",
         ),
     ]

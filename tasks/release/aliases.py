@@ -1,24 +1,27 @@
-"""Who is champion: aliases in MLflow's model registry, and the S3 object by which the endpoint resolves the name.
+"""Who is champion: the object in S3 by which the endpoint resolves the name, and aliases in MLflow that follow it.
 
-MLflow is the record, the object follows it: a step that was interrupted is completed by doing it again.
+The object is written first and in one piece (serving/champion.py): it is the intention and the change. Whoever comes
+next, be it the same order again, puts the aliases right.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import boto3
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 from serving.app import champion_uri
+from serving.champion import Champion, ChampionMoved, ChampionObject, Seen
+from serving.store import s3_client
 from tasks.errors import NoSuchAdapter
 from tasks.records import ChampionChange, PublishedAdapter
 from tasks.release.settings import ChampionSettings
 
 CHAMPION, PREVIOUS = "champion", "previous"
+_LOOKS = 5
+"""How often the aliases are put right when the champion changes under the hand."""
 
 
 class ChampionRegistry:
@@ -27,16 +30,25 @@ class ChampionRegistry:
     def __init__(self, tracking_uri: str, registered_model: str, champion_uri: str, s3: Any = None) -> None:
         self._client = MlflowClient(tracking_uri)
         self._name = registered_model
-        self._bucket, _, self._key = champion_uri.removeprefix("s3://").partition("/")
-        self._s3 = s3 or boto3.client("s3")
+        self._object = ChampionObject(s3 or s3_client(), champion_uri)
 
     def champion(self) -> str | None:
         """Name of the adapter that is champion."""
-        return _adapter_name(self._version_with(CHAMPION))
+        now = self._standing(self._object.read())
+        return now.adapter_name if now else None
 
     def previous(self) -> str | None:
-        """Name of the adapter that was champion before."""
-        return _adapter_name(self._version_with(PREVIOUS))
+        """Name of the adapter that was champion before; never the champion's own."""
+        now = self._standing(self._object.read())
+        return now.previous if now else None
+
+    def kept(self) -> dict[str, str]:
+        """Adapters that somebody may go back to, and why: by the object, and by aliases that do not follow it yet."""
+        now = self._standing(self._object.read())
+        named = {PREVIOUS: now and now.previous, CHAMPION: now and now.adapter_name}
+        by_alias = {_adapter_name(self._version_with(alias)): f"MLflow calls it {alias}" for alias in named}
+        by_object = {name: f"it is {alias}" for alias, name in named.items()}
+        return {name: why for name, why in {**by_alias, **by_object}.items() if name}
 
     def register(self, adapter: PublishedAdapter, mlflow_run_id: str, solved: int) -> None:
         """Make the adapter a version of the registered model; a second call finds the first."""
@@ -64,22 +76,77 @@ class ChampionRegistry:
         return version
 
     def promote(self, adapter_name: str) -> ChampionChange:
-        """Make a registered adapter the champion and the former one ``previous``. Raises NoSuchAdapter."""
-        version, former = self.require(adapter_name), self._version_with(CHAMPION)
-        if former is None or former.version != version.version:
-            if former is not None:
-                self._client.set_registered_model_alias(self._name, PREVIOUS, former.version)
-            self._client.set_registered_model_alias(self._name, CHAMPION, version.version)
-        document = json.dumps({"adapter_name": adapter_name, "sha256": version.tags["sha256"]}).encode()
-        self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=document)
-        return ChampionChange(champion=adapter_name, previous=_adapter_name(self._version_with(PREVIOUS)))
+        """Make a registered adapter the champion and the former one ``previous``; the champion itself stays as it is.
+
+        Raises NoSuchAdapter, and ChampionMoved when somebody else was faster.
+        """
+        version, seen = self.require(adapter_name), self._object.read()
+        now = self._standing(seen)
+        if now is None or now.adapter_name != adapter_name:
+            former = now.adapter_name if now else None
+            self._object.write(Champion(adapter_name=adapter_name, sha256=_sha256(version), previous=former), seen)
+        elif seen is None or not seen.champion.change:
+            self._object.write(now, seen)
+        return self._follow()
 
     def roll_back(self) -> ChampionChange:
-        """Make the former champion champion again. Raises NoSuchAdapter when there was none."""
-        previous = self.previous()
-        if previous is None:
+        """Make the former champion champion again; done twice it goes back once.
+
+        So it may be repeated whenever nobody knows how far it came. The adapter that it went away from stays
+        ``previous`` and comes back when it is promoted by its name. Raises NoSuchAdapter when there was none before,
+        and ChampionMoved when somebody else was faster.
+        """
+        seen = self._object.read()
+        now = self._standing(seen)
+        if now is None or now.previous is None:
             raise NoSuchAdapter(f"registered model {self._name} has no previous champion to go back to")
-        return self.promote(previous)
+        if not now.rolled_back:
+            version = self.require(now.previous)
+            back = Champion(
+                adapter_name=now.previous, sha256=_sha256(version), previous=now.adapter_name, rolled_back=True
+            )
+            self._object.write(back, seen)
+        return self._follow()
+
+    def _standing(self, seen: Seen | None) -> Champion | None:
+        """The object's word; MLflow's where the object is lost, or from a time when it did not name the former one."""
+        if seen is not None and seen.champion.change:
+            return seen.champion
+        champion, previous = self._version_with(CHAMPION), _adapter_name(self._version_with(PREVIOUS))
+        if seen is not None:
+            known = seen.champion
+        elif champion is not None:
+            known = Champion(adapter_name=champion.tags["adapter"], sha256=_sha256(champion))
+        else:
+            return None
+        return known.model_copy(update={"previous": None if previous == known.adapter_name else previous})
+
+    def _follow(self) -> ChampionChange:
+        """Make MLflow's aliases what the object says; look again, for another change may have come in between."""
+        for _ in range(_LOOKS):
+            seen = self._object.read()
+            if seen is None:
+                break
+            now = seen.champion
+            self._set_aliases(now)
+            again = self._object.read()
+            if again is not None and again.champion.change == now.change:
+                return ChampionChange(champion=now.adapter_name, previous=now.previous)
+        raise ChampionMoved(
+            f"the champion of {self._name} changes again and again, MLflow's aliases may be behind; see who promotes, "
+            "then do it again"
+        )
+
+    def _set_aliases(self, now: Champion) -> None:
+        """In an order in which both never name the same adapter."""
+        champion, previous = self._version_with(CHAMPION), self._version_with(PREVIOUS)
+        if previous is not None and (now.previous is None or _adapter_name(previous) == now.adapter_name):
+            self._client.delete_registered_model_alias(self._name, PREVIOUS)
+            previous = None
+        if _adapter_name(champion) != now.adapter_name:
+            self._client.set_registered_model_alias(self._name, CHAMPION, self.require(now.adapter_name).version)
+        if now.previous and _adapter_name(previous) != now.previous:
+            self._client.set_registered_model_alias(self._name, PREVIOUS, self.require(now.previous).version)
 
     def _version_with(self, alias: str) -> ModelVersion | None:
         try:
@@ -108,3 +175,7 @@ def registry_of(settings: ChampionSettings) -> ChampionRegistry:
 
 def _adapter_name(version: ModelVersion | None) -> str | None:
     return None if version is None else version.tags["adapter"]
+
+
+def _sha256(version: ModelVersion) -> str:
+    return str(version.tags["sha256"])

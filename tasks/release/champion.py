@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import boto3
-
 from serving.app import adapter_model_id
 from serving.publish import AdapterStore
+from serving.store import s3_client
 from tasks.errors import NotProven
 from tasks.records import (
     Certificate,
@@ -47,7 +46,7 @@ def promote_adapter(
 ) -> ChampionChange | None:
     """Register the adapter; move the champion's name when the proof holds and the gate says so."""
     registry = registry_of(settings)
-    registry.register(certificate.adapter, context.training.run_id, verdict.candidate_solved)
+    registry.register(certificate.adapter, context.run.run_id, verdict.candidate_solved)
     if not certificate.holds or verdict.decision != "promote":
         return None
     return registry.promote(certificate.adapter.name)
@@ -58,7 +57,7 @@ def move_champion(context: RunContext, settings: ChampionSettings, adapter_name:
     """Promote by hand; raises NoSuchAdapter, or NotProven when its certificate is missing or does not hold."""
     registry = registry_of(settings)
     registry.require(adapter_name)
-    certificate = AdapterStore(boto3.client("s3"), settings.server.adapters_uri, adapter_name).certificate()
+    certificate = AdapterStore(s3_client(), settings.server.adapters_uri, adapter_name).certificate()
     found = None if certificate is None else Certificate.model_validate_json(certificate)
     if found is None or not found.holds:
         why = "has no certificate" if found is None else "; ".join(found.failures)
@@ -70,7 +69,10 @@ def move_champion(context: RunContext, settings: ChampionSettings, adapter_name:
 
 @stage
 def roll_champion_back(context: RunContext, settings: ChampionSettings) -> ChampionChange:
-    """Go back to the champion before this one."""
+    """Go back to the champion before this one; repeated, it stays there."""
     change = registry_of(settings).roll_back()
-    context.page.say(f"champion is {change.champion} again, rolled back from {change.previous}")
+    context.page.say(
+        f"champion is {change.champion} again, rolled back from {change.previous}; promote {change.previous} by its "
+        "name to bring it back"
+    )
     return change

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
 
 import requests
+from urllib3 import Retry
 
-from tasks.errors import EndpointFailed, ModelNotServed
+from tasks.clients.retry import PATIENT, patient_session
+from tasks.errors import ContextExceeded, EndpointFailed, ModelNotServed
+
+_TOO_LONG = re.compile(r"maximum context length|maximum model length|context_length_exceeded")
+"""How vLLM (renderers/params.py, v1/engine/input_processor.py) and OpenAI refuse a conversation for its length."""
 
 
 @dataclass(frozen=True)
@@ -23,20 +31,33 @@ class Reply:
 
 
 class ChatEndpoint:
-    """``url`` is the address before ``/v1``. One per thread: it keeps a connection."""
+    """``url`` is the address before ``/v1``. One per thread: it keeps a connection until it is closed."""
 
-    def __init__(self, url: str, timeout_s: float = 120.0) -> None:
+    def __init__(self, url: str, timeout_s: float = 120.0, retry: Retry = PATIENT) -> None:
         self._url, self._timeout_s = url.rstrip("/"), timeout_s
-        self._session = requests.Session()
+        self._session = patient_session(retry)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._session.close()
 
     def model_ids(self) -> list[str]:
         """Everything that the endpoint lists."""
         return [entry["id"] for entry in self._request("GET", "/v1/models")["data"]]
 
+    def lists(self, model: str) -> bool:
+        """Whether the endpoint has this one model; it is asked for it alone, however many there are."""
+        try:
+            return self._request("GET", f"/v1/models/{quote(model, safe='')}").get("id") == model
+        except ModelNotServed:
+            return False
+
     def chat(
         self, model: str, messages: Sequence[object], max_tokens: int, temperature: float = 0.0, logprobs: bool = False
     ) -> Reply:
-        """One answer; raises ModelNotServed, or EndpointFailed with the server's own words."""
+        """One answer; raises ModelNotServed, ContextExceeded, or EndpointFailed with the server's own words."""
         body = {
             "model": model,
             "messages": messages,
@@ -44,10 +65,7 @@ class ChatEndpoint:
             "temperature": temperature,
             "logprobs": logprobs,
         }
-        answer = self._request("POST", "/v1/chat/completions", json=body)
-        choice = answer["choices"][0]
-        content = (choice.get("logprobs") or {}).get("content") or []
-        return Reply(answer["model"], choice["message"]["content"] or "", tuple(t["logprob"] for t in content))
+        return _reply(self._url, self._request("POST", "/v1/chat/completions", json=body))
 
     def _request(self, method: str, path: str, **kwargs: Any) -> Any:
         try:
@@ -56,8 +74,28 @@ class ChatEndpoint:
             raise EndpointFailed(
                 f"{self._url}{path} does not answer ({error}); is the Serve application up?"
             ) from error
+        said = f"{self._url}{path} answered {response.status_code}: {response.text[:1000]}"
         if response.status_code == 404:
             raise ModelNotServed(f"{self._url}{path}: {response.text[:500]}; published names are listed at /v1/models")
+        if response.status_code == 400 and _TOO_LONG.search(response.text):
+            raise ContextExceeded(said)
         if not response.ok:
-            raise EndpointFailed(f"{self._url}{path} answered {response.status_code}: {response.text[:1000]}")
-        return response.json()
+            raise EndpointFailed(said)
+        try:
+            return response.json()
+        except requests.JSONDecodeError as error:
+            raise EndpointFailed(f"{said}; JSON was wanted: is this an OpenAI-compatible endpoint?") from error
+
+
+def _reply(url: str, answer: Any) -> Reply:
+    """Raises EndpointFailed where the answer lacks what an OpenAI-compatible one has."""
+    try:
+        choice = answer["choices"][0]
+        content = (choice.get("logprobs") or {}).get("content") or []
+        logprobs = tuple(token["logprob"] for token in content)
+        return Reply(answer["model"], choice["message"]["content"] or "", logprobs)
+    except (KeyError, IndexError, TypeError) as error:
+        raise EndpointFailed(
+            f"{url}: a chat was answered without {error}: {str(answer)[:500]}; who answered and what it said was "
+            "wanted, as in OpenAI's chat completions"
+        ) from error

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import boto3
-
 from rl.events import Probed
 from rl.proof.questions import probe_conversations
 from rl.proof.settings import ProbeJob, Questions
 from serving.publish import AdapterStore
+from serving.store import s3_client
 from tasks.errors import NotProven
 from tasks.jobs.run_job import run_job
 from tasks.records import BestStep, Certificate, ClusterRef, ServingSide, TrainingSide
@@ -40,11 +39,11 @@ def prove_adapter(
     adapter, endpoint = serving.adapter, serving.endpoint
     chat = ChatEndpoint(endpoint.url)
     served, base = (ask_probes(chat, model, trained.questions) for model in (adapter.model_id, endpoint.base_model_id))
-    listed = adapter.model_id in chat.model_ids()
+    listed = chat.lists(adapter.model_id)
     found = weigh(settings, trained, serving, Heard(served, base, listed))
     document = found.model_dump_json(indent=1)
     context.run.text(document, f"certificates/{adapter.name}.json")
-    AdapterStore(boto3.client("s3"), adapter.uri.rpartition("/")[0], adapter.name).put_certificate(document)
+    AdapterStore(s3_client(), adapter.uri.rpartition("/")[0], adapter.name).put_certificate(document)
     for failure in found.failures:
         context.page.warn(f"proof: {failure}")
     if found.holds:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import boto3
-
 from serving.app import adapter_model_id
 from serving.publish import AdapterStore, PublishJob
 from serving.settings import ServerSettings
+from serving.store import s3_client
 from tasks.errors import NothingToExport
 from tasks.jobs.run_job import run_job
 from tasks.records import BestStep, ClusterRef, PublishedAdapter
@@ -19,9 +18,9 @@ def publish_adapter(
     context: RunContext, server: ServerSettings, best: BestStep, cluster: ClusterRef
 ) -> PublishedAdapter:
     """Check and upload as a Ray job named after run and step; a second call finds the first one's adapter."""
-    order = publish_job(server, best, context.training.run_id)
+    order = publish_job(server, best, context.run.run_id)
     job = run_job(context, cluster, f"publish-{order.step}", "serving.publish", order)
-    store = AdapterStore(boto3.client("s3"), server.adapters_uri, order.adapter_name)
+    store = AdapterStore(s3_client(), server.adapters_uri, order.adapter_name)
     manifest = store.manifest()
     if manifest is None:
         raise NothingToExport(f"{store.uri} has no manifest although {job.submission_id} succeeded; was it deleted?")

@@ -1,9 +1,11 @@
-"""Stage: GRPO as a Ray job, followed to its end. Training is a process, never an import."""
+"""Stages: what is to be trained, and GRPO as a Ray job, followed to its end. Training is a process, never an import."""
 
 from __future__ import annotations
 
 from rl.grpo.settings import TrainJob, TrainSettings
+from tasks.errors import OtherSettings
 from tasks.jobs.follow import JobStory
+from tasks.jobs.news import ORDER
 from tasks.jobs.run_job import run_job
 from tasks.records import ClusterRef, MazesRef, TrainedRun
 from tasks.run import RunContext
@@ -11,14 +13,38 @@ from tasks.stage import stage
 
 
 @stage
-def run_training(context: RunContext, settings: TrainSettings, mazes: MazesRef, cluster: ClusterRef) -> TrainedRun:
-    """Submit the job (or take up the one of this name), follow it, return what it made.
+def order_training(context: RunContext, settings: TrainSettings, mazes: MazesRef) -> TrainJob:
+    """What the training job is asked. A run that has checkpoints goes on with the same settings, or longer.
 
-    Raises TrainingJobFailed or TrainingStalled. A flow that is cancelled stops the job.
+    Raises OtherSettings with what differs.
     """
     order = TrainJob(run_name=context.run_name, train=settings, train_mazes_sha256=mazes.train_sha256)
-    context.training.text(order.model_dump_json(indent=1), "train_job.json")
-    return trained_run(order, mazes, run_job(context, cluster, "train", "rl.grpo.job", order))
+    before = context.run.read(ORDER)
+    if before is not None:
+        takes_up(before, order.model_dump_json())
+    return order
+
+
+@stage
+def run_training(context: RunContext, order: TrainJob, mazes: MazesRef, cluster: ClusterRef) -> TrainedRun:
+    """Submit the job (or take up the one of this name), follow it, return what it made.
+
+    Raises TrainingJobFailed, TrainingStalled or OtherSettings. A flow that is cancelled stops the job.
+    """
+    story = run_job(context, cluster, "train", "rl.grpo.job", order, takes_up)
+    return trained_run(order, mazes, story)
+
+
+def takes_up(before: str, now: str) -> bool:
+    """Whether an earlier training is all that is wanted now; False where it goes on to more steps.
+
+    Raises OtherSettings where it is another training.
+    """
+    wanted = TrainJob.model_validate_json(now)
+    try:
+        return wanted.adds_steps_to(before) == 0
+    except ValueError as error:
+        raise OtherSettings(str(error)) from error
 
 
 def trained_run(order: TrainJob, mazes: MazesRef, story: JobStory) -> TrainedRun:
@@ -26,6 +52,7 @@ def trained_run(order: TrainJob, mazes: MazesRef, story: JobStory) -> TrainedRun
     return TrainedRun(
         run_name=order.run_name,
         submission_id=story.submission_id,
+        attempt=story.attempt,
         mazes=mazes,
         model_path=order.train.model_path,
         dtype=order.train.engine.dtype,

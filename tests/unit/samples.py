@@ -71,6 +71,7 @@ def trained(solved: dict[int, int], exported: list[int]) -> TrainedRun:
     return TrainedRun(
         run_name="r",
         submission_id="r-train-1",
+        attempt=1,
         mazes=MAZES,
         model_path="/models/tiny",
         dtype="float32",

@@ -103,10 +103,11 @@ def test_a_job_outlives_its_session_and_no_line_of_it_is_lost(endpoint: HyperPod
 
 def test_whoever_comes_back_finds_the_job_stops_it_and_cleans_up_twice(endpoint: HyperPodEndpoint) -> None:
     marks = {"maze.run_name": "again", "maze.flow_run_id": "f-1"}
-    submission_id = submit_once(RayJobs(ADDRESS), "again-train", python("import time; time.sleep(600)"), marks)
+    command = python("import time; time.sleep(600)")
+    submission_id = submit_once(RayJobs(ADDRESS), "again-train", command, metadata=marks)
     jobs = RayJobs(ADDRESS)
     assert jobs.metadata(submission_id).items() >= marks.items()
-    assert submit_once(jobs, "again-train", "false") == submission_id
+    assert submit_once(jobs, "again-train", command) == submission_id
     wait_until(lambda: jobs.state(submission_id).status == "RUNNING", 60)
     left = Jobs(lambda: RayJobs(ADDRESS), lambda: False, Order(), timeout_s=60)
     (found,) = left.find("again")

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from serving.adapter import AdapterRejected, Manifest
 from serving.publish import AdapterNameTaken, PublishJob, UploadFailed, publish
-from serving.retire import adapter_sizes, retire
+from serving.retire import adapters_of, retire
 from tasks.local.process import Processes
 from tasks.local.services import LOCAL_BUCKET, LOCAL_IDENTITY, Layout, LocalServices
 
@@ -157,7 +157,9 @@ def test_the_local_endpoint_keeps_its_objects_across_a_restart(endpoint: tuple[s
 def test_a_retired_adapter_is_gone_and_twice_is_harmless(endpoint: tuple[str, Path], tmp_path: Path) -> None:
     job, s3 = make_job(tmp_path), client(endpoint[0])
     publish(job, s3)
-    publish(make_job(tmp_path, name="run-b-step-6"), s3)
+    other = make_job(tmp_path, name="run-a-step-6-step-1").model_copy(update={"run_name": "run-a-step-6"})
+    publish(other, s3)
     for _ in range(2):
         retire(s3, job.adapters_uri, job.adapter_name)
-        assert list(adapter_sizes(s3, job.adapters_uri, "run-")) == ["run-b-step-6"]
+        assert adapters_of(s3, job.adapters_uri, "run-a") == {}
+        assert list(adapters_of(s3, job.adapters_uri, "run-a-step-6")) == ["run-a-step-6-step-1"]

@@ -28,8 +28,8 @@ from rl.maze.score import EvalReport
 from rl.proof.questions import probe_conversations
 from rl.proof.settings import ProbeJob, Questions
 from rl.settings import MazeSettings
-from serving.adapter import CONFIG, WEIGHTS
 from serving.app import adapter_model_id, champion_uri, serve_document
+from serving.files import CONFIG, WEIGHTS
 from serving.publish import PublishJob, publish
 from serving.settings import ServerSettings
 from tasks.clients.serve_rest import ServeRest
@@ -129,7 +129,7 @@ class World:
             for model in (adapter.model_id, self.server.base_model_id)
         )
         same = EvalReport(step=1, eval_set_sha256="e" * 64, model_id="m", outcomes=())
-        listed = adapter.model_id in self.chat.model_ids()
+        listed = self.chat.lists(adapter.model_id)
         training_side = TrainingSide(evaluation=same, questions=self.settings.questions, answers=tuple(trained))
         endpoint = ServedEndpoint(url=self.settings.serve.url, base_model_id=self.server.base_model_id, deployed=True)
         serving_side = ServingSide(adapter=adapter, endpoint=endpoint, evaluation=same)
@@ -255,6 +255,8 @@ def test_promotion_and_rollback_move_the_champion_s_answers_without_a_redeploy(
     champion = adapter_model_id(world.server, "champion")
     with pytest.raises(ModelNotServed, match="no adapter was promoted yet"):
         world.ask(champion)
+    assert not world.chat.lists(champion)
+    assert champion not in world.chat.model_ids()
     second = world.publish("run-a-step-2")
     assert world.registry.promote(first.name).champion == first.name
     assert world.ask(champion).model == first.model_id
@@ -264,6 +266,8 @@ def test_promotion_and_rollback_move_the_champion_s_answers_without_a_redeploy(
     change = world.registry.roll_back()
     assert (change.champion, change.previous) == (first.name, second.name)
     wait_until_answered_by(world, champion, first.model_id)
+    assert world.chat.lists(champion)
+    assert champion in world.chat.model_ids()
     assert world.same(champion, first.model_id)
     assert world.apart(champion, second.model_id)
     assert not world.rest.ensure(serve_document(world.server), timeout_s=60)

@@ -15,7 +15,9 @@ from moto.server import ThreadedMotoServer
 from rl.events import Stored, parse_line
 from rl.grpo.clean import CleanJob, main
 from rl.grpo.config_table import RunDirs
-from serving.retire import adapter_sizes, retire
+from serving.adapter import Manifest
+from serving.publish import AdapterStore
+from serving.retire import adapters_of, retire
 from tasks.cleanup.clean_up import order_of, usd_per_h
 from tasks.cleanup.in_aws import Adapters, Images
 from tasks.cleanup.in_ray import Checkpoints, Jobs
@@ -31,6 +33,27 @@ from tests.recording import recording
 
 BY_HAND = Order()
 URI = "s3://models/adapters/tiny"
+OWNERS = {
+    "r-step-4": "r",
+    "r-step-8": "r",
+    "r-2-step-4": "r-2",
+    "r-step-lr-step-4": "r-step-lr",
+    "r-step-4-step-8": "r-step-4",
+    # Published by hand under a name that another run would give.
+    "r-step-12": "by-hand",
+}
+"""Adapter -> the run that its manifest names."""
+WHATEVER: Any = {
+    "step": 4,
+    "base_fingerprint": "",
+    "rank": 8,
+    "target_modules": (),
+    "num_solved": 1,
+    "num_mazes": 64,
+    "eval_set_sha256": "",
+    "mlflow_run_id": "",
+    "sha256": {},
+}
 
 
 class FakeJobs:
@@ -71,13 +94,15 @@ def s3() -> Any:
 
 @pytest.fixture
 def bucket(s3: Any, request: pytest.FixtureRequest) -> Any:
-    """A versioned bucket with two adapters of run r, one of run r-2, and an upload that nobody finished."""
+    """A versioned bucket with two adapters of run r, four of runs named alike, and an upload that nobody finished."""
     s3.create_bucket(Bucket="models")
     s3.put_bucket_versioning(Bucket="models", VersioningConfiguration={"Status": "Enabled"})
-    for adapter in ("r-step-4", "r-step-8", "r-2-step-4"):
-        for name in ("adapter_config.json", "adapter_model.safetensors", "manifest.json"):
-            for body in (b"old", b"0" * 1000):
-                s3.put_object(Bucket="models", Key=f"adapters/tiny/{adapter}/{name}", Body=body)
+    for adapter, run_name in OWNERS.items():
+        manifest = Manifest(adapter_name=adapter, run_name=run_name, **WHATEVER).model_dump_json().encode()
+        bodies = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"0" * 1000, "manifest.json": manifest}
+        for name, body in bodies.items():
+            for version in (b"old", body):
+                s3.put_object(Bucket="models", Key=f"adapters/tiny/{adapter}/{name}", Body=version)
     s3.create_multipart_upload(Bucket="models", Key="adapters/tiny/r-step-4/adapter_model.safetensors")
     yield s3
     for page in s3.get_paginator("list_object_versions").paginate(Bucket="models"):
@@ -271,13 +296,27 @@ def test_adapters_of_the_run_go_with_every_version_and_the_champion_stays(bucket
     assert "Versions" not in versions
     assert "DeleteMarkers" not in versions
     assert "Uploads" not in bucket.list_multipart_uploads(Bucket="models", Prefix=prefix)
-    assert adapter_sizes(bucket, URI, "r-2-step-") == {"r-2-step-4": 3000}
+    others = [name for run in ("r-2", "r-step-lr", "r-step-4", "by-hand") for name in adapters_of(bucket, URI, run)]
+    assert others == ["r-2-step-4", "r-step-lr-step-4", "r-step-4-step-8"]
+    kept = bucket.list_objects_v2(Bucket="models", Prefix="adapters/tiny/r-step-12/")["KeyCount"]
+    assert kept == 3
 
 
 def test_an_adapter_that_is_gone_is_retired_already(bucket: Any) -> None:
     retire(bucket, URI, "r-step-4")
     retire(bucket, URI, "r-step-4")
-    assert adapter_sizes(bucket, URI, "r-step-") == {"r-step-8": 3000}
+    assert list(adapters_of(bucket, URI, "r")) == ["r-step-8"]
+
+
+def test_what_is_left_of_an_adapter_is_found_by_its_name(bucket: Any) -> None:
+    """A clean-up that was killed behind the first deletions, an upload that was killed before the manifest."""
+    AdapterStore(bucket, URI, "r-step-4").remove()
+    bucket.put_object(Bucket="models", Key="adapters/tiny/r-step-16/adapter_model.safetensors", Body=b"0" * 10)
+    bucket.put_object(Bucket="models", Key="adapters/tiny/r-step-16-step-2/manifest.json", Body=b"torn")
+    assert set(adapters_of(bucket, URI, "r")) == {"r-step-4", "r-step-8", "r-step-16"}
+    for name in ("r-step-4", "r-step-16"):
+        retire(bucket, URI, name)
+    assert list(adapters_of(bucket, URI, "r")) == ["r-step-8"]
 
 
 def test_a_part_that_fails_keeps_none_of_the_others(bucket: Any) -> None:

@@ -15,7 +15,6 @@ from rl.maze.score import Outcome
 from tasks.evidence.pictures import replay_gallery, save_png, solve_rate_curve, walked_cells
 from tasks.evidence.report import as_markdown, curl_lines
 from tasks.evidence.report import make_report as make_run_report
-from tasks.evidence.tracking import flat
 from tasks.records import (
     BestStep,
     ChampionChange,
@@ -26,6 +25,7 @@ from tasks.records import (
 from tasks.release.gate import judge
 from tasks.release.settings import GateSettings
 from tasks.run import StageBook
+from tasks.settings import dotted
 from tasks.training.best import choose_best
 from tests.recording import recording
 from tests.unit.samples import certificate_of, report, trained, walk
@@ -66,7 +66,7 @@ def test_the_report_has_the_published_schema() -> None:
         "base": {"solved": 28},
         "best": {"step": 4, "solved": 40, "export_path": "/exports/4"},
         "steps": 4,
-        "mlflow": {"parent_run_id": "p", "child_run_id": "c", "url": "http://mlflow"},
+        "mlflow": {"parent_run_id": "p", "child_run_id": "training-1", "url": "http://mlflow"},
         "adapter": {"name": "r-step-4", "uri": "s3://models/a/r-step-4", "sha256": "a" * 64},
         "proof": {
             "listed": True,
@@ -111,5 +111,5 @@ def served() -> ServedRun:
     )
 
 
-def test_settings_become_flat_parameters() -> None:
-    assert flat({"a": {"b": 1, "c": {"d": "x"}}, "e": [1]}) == {"a.b": 1, "a.c.d": "x", "e": [1]}
+def test_settings_become_dotted_parameters() -> None:
+    assert dotted({"a": {"b": 1, "c": {"d": "x"}}, "e": [1]}) == {"a.b": 1, "a.c.d": "x", "e": [1]}

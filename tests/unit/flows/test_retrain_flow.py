@@ -18,6 +18,8 @@ from tests.recording import recording
 
 STAGES = [
     "prepare_data",
+    "order_training",
+    "recall_training",
     "build_images",
     "create_training_cluster",
     "ensure_cluster",
@@ -26,6 +28,7 @@ STAGES = [
     "pick_best",
     "publish_adapter",
     "probe_training_side",
+    "keep_training",
     "release_training_cluster",
     "create_serving_cluster",
     "ensure_endpoint",
@@ -51,12 +54,13 @@ class Stages:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.context, self.events = recording()
         self.fails: dict[str, BaseException] = {}
+        self.recalled: list[Anything] = []
         for name in set(STAGES):
             monkeypatch.setattr(flows.retrain, name, self._stage(name))
         monkeypatch.setattr(flows.retrain, "tracked_run", self._tracked_run)
         monkeypatch.setattr(flows.retrain, "champion_to_beat", lambda *args: None)
         monkeypatch.setattr(flows.retrain, "require_proof", lambda certificate: None)
-        for record in ("ServingSide", "Evaluations", "ServedRun"):
+        for record in ("FinishedTraining", "ServingSide", "Evaluations", "ServedRun"):
             monkeypatch.setattr(flows.retrain, record, lambda **parts: Anything())
         monkeypatch.setattr(
             tasks.cleanup.clean_up, "clean_up", self._stage("clean_up", [Leftover(part="jobs", name="j")])
@@ -67,6 +71,8 @@ class Stages:
             self.events.append(name)
             if name in self.fails:
                 raise self.fails[name]
+            if name == "recall_training":
+                return self.recalled[0] if self.recalled else None
             return Anything() if result is None else result
 
         return stage
@@ -97,7 +103,16 @@ def test_stages_run_in_their_order_and_clean_up_comes_last(stages: Stages, setti
     assert stages.events == [*STAGES, "clean_up", "close"]
 
 
-@pytest.mark.parametrize("stage", sorted(set(STAGES) - {"prepare_data"}))
+def test_a_training_that_is_finished_and_published_makes_no_cluster_and_lets_go_of_one_that_is_left(
+    stages: Stages, settings: RetrainSettings
+) -> None:
+    stages.recalled.append(Anything())
+    flows.retrain.retrain.fn(settings)
+    skipped = STAGES[STAGES.index("create_training_cluster") : STAGES.index("release_training_cluster")]
+    assert stages.events == [*(stage for stage in STAGES if stage not in skipped), "clean_up", "close"]
+
+
+@pytest.mark.parametrize("stage", sorted(set(STAGES) - {"prepare_data", "order_training", "recall_training"}))
 def test_a_failure_in_any_stage_still_cleans_up_and_is_what_is_raised(
     stages: Stages, settings: RetrainSettings, stage: str
 ) -> None:

@@ -51,6 +51,12 @@ class RecordingSinks:
     def evaluation(self, report: EvalReport) -> None:
         self.heard.append(("evaluation", report.step, report.num_solved))
 
+    def saved(self, event: Saved) -> None:
+        self.heard.append((event.kind, event.step))
+
+    def attempt(self, number: int, from_step: int) -> None:
+        self.heard.append(("attempt", number, from_step))
+
 
 class FakeJobs:
     """Ray Jobs with a script: each connection delivers lines, then the job is in the next state.
@@ -73,7 +79,9 @@ class FakeJobs:
 
     def state(self, submission_id: str) -> JobState:
         return JobState(
-            self.known.get(submission_id) or (self.states.pop(0) if len(self.states) > 1 else self.states[0]), ""
+            self.known.get(submission_id) or (self.states.pop(0) if len(self.states) > 1 else self.states[0]),
+            "",
+            entrypoint="true",
         )
 
     def log_lines(self, submission_id: str, silence_s: float) -> Iterator[str]:

@@ -15,9 +15,10 @@ from serving.publish import UploadFailed, try_store
 from tasks.checks import ToCheck, Unready, require_ready, run_checks, start_checks
 from tasks.errors import ClusterNotReady
 from tasks.readiness import check as readiness
-from tasks.readiness.check import others
+from tasks.readiness.check import check_readiness, others
 from tasks.readiness.settings import ReadinessSettings
-from tasks.records import Check
+from tasks.records import Check, ClusterRef
+from tasks.settings import JobSettings
 from tests.recording import recording
 
 
@@ -89,7 +90,7 @@ def test_the_nodes_are_asked_while_the_other_checks_run(monkeypatch: pytest.Monk
     monkeypatch.setattr(readiness, "own_checks", lambda *asked: [waits])
     monkeypatch.setattr(readiness, "check_nodes", on_nodes)
     monkeypatch.setattr(readiness, "ready_job", lambda *asked: None)
-    cluster: Any = SimpleNamespace(jobs_address="http://ray", job=None)
+    cluster: Any = SimpleNamespace(jobs_address="http://ray", job=None, own_job="")
     needs: Any = SimpleNamespace(hosting=None, serve_dashboard="", adapters_uri="s3://models/a")
     readiness.check_readiness.fn(context, ReadinessSettings(timeout_s=20.0), needs, cluster)
     assert events == ["table readiness", "log readiness.json"]
@@ -144,3 +145,25 @@ def test_a_store_that_refuses_one_of_the_three_is_named_with_its_words(verb: str
 def test_a_store_that_gives_back_something_else_is_found_out() -> None:
     with pytest.raises(UploadFailed, match="1 bytes were written and 0 other ones read"):
         try_store(Store(forgets=True), "s3://models/a", "r")
+
+
+@pytest.mark.parametrize("own_job", ["", "r-train-1"])
+def test_nodes_on_which_this_run_trains_already_are_asked_nothing(
+    monkeypatch: pytest.MonkeyPatch, own_job: str
+) -> None:
+    asked: list[str] = []
+    check = readiness
+    for name, answer in {
+        "own_checks": [ToCheck("ray", lambda: "6 GPUs", "")],
+        "hosting_of": SimpleNamespace(checks=lambda dashboard: []),
+        "ready_job": None,
+        "StoreCheck": None,
+    }.items():
+        monkeypatch.setattr(check, name, lambda *args, answer=answer, **kwargs: answer)
+    monkeypatch.setattr(check, "check_nodes", lambda *args: asked.append("nodes") or ())
+    job = JobSettings(project_dir="/p", python="python")
+    cluster = ClusterRef(jobs_address="http://ray", ray_version="2", num_gpus=2, job=job, own_job=own_job)
+    needs: Any = SimpleNamespace(hosting=None, serve_dashboard="", adapters_uri="s3://b/a")
+    settings: Any = SimpleNamespace(timeout_s=1, nodes=None)
+    check_readiness.fn(recording()[0], settings, needs, cluster)
+    assert asked == ([] if own_job else ["nodes"])

@@ -160,7 +160,7 @@ def test_the_second_program_runs_whatever_becomes_of_the_first(tmp_path: Path) -
 
 def answer(monkeypatch: pytest.MonkeyPatch, try_store: Callable[..., str]) -> Checked:
     monkeypatch.setattr(store_check, "try_store", try_store)
-    monkeypatch.setattr(store_check.boto3, "client", lambda _: None)
+    monkeypatch.setattr(store_check, "s3_client", lambda: None)
     event = parse_line(PREFIX + json.dumps(store_check.check(STORE.model_copy(update={"timeout_s": 0.2}))))
     assert isinstance(event, Checked)
     return event

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
+import boto3
 import pytest
-from botocore.exceptions import ClientError
+from moto.server import ThreadedMotoServer
 
-import tasks.release.aliases
-import tasks.release.champion
-from serving.adapter import CERTIFICATE
+from serving.app import champion_uri
+from serving.champion import Champion, ChampionMoved, ChampionObject
+from serving.publish import AdapterStore
 from serving.settings import ServerSettings
 from tasks.errors import NoSuchAdapter, NotProven
 from tasks.records import Certificate, ChampionChange, Comparison, Decision, PublishedAdapter, Verdict
@@ -24,53 +25,63 @@ from tests.recording import recording
 from tests.unit.samples import SERVER, certificate_of
 
 
-class FakeS3:
-    """Objects in a dict."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-
-    def put_object(self, *, Bucket: str, Key: str, Body: bytes) -> None:  # noqa: N803
-        self.objects[f"{Bucket}/{Key}"] = Body
-
-    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
-        if f"{Bucket}/{Key}" not in self.objects:
-            raise ClientError({"Error": {"Code": "NoSuchKey"}}, "GetObject")
-        return {"Body": io.BytesIO(self.objects[f"{Bucket}/{Key}"])}
-
-    def champion(self) -> str:
-        return json.loads(self.objects["models/adapters/tiny.champion.json"])["adapter_name"]
-
-
 @pytest.fixture(scope="module")
 def tracking_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
 
 
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
 @pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> FakeS3:
-    fake = FakeS3()
-    for module in (tasks.release.champion, tasks.release.aliases):
-        monkeypatch.setattr(module.boto3, "client", lambda name: fake)
-    return fake
+def s3(moto: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    identity = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in {"AWS_ENDPOINT_URL": moto, "NO_PROXY": "127.0.0.1", **identity}.items():
+        monkeypatch.setenv(name, value)
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="models")
+    return client
 
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> ServerSettings:
     """A base model of each test's own, so that they can share one database."""
-    return SERVER.model_copy(update={"base_model_id": re.sub(r"\W+", "-", request.node.name)})
+    base = re.sub(r"\W+", "-", request.node.name)
+    return SERVER.model_copy(update={"base_model_id": base, "adapters_uri": f"s3://models/adapters/{base}"})
 
 
 @pytest.fixture
-def registry(tracking_uri: str, s3: FakeS3, server: ServerSettings) -> ChampionRegistry:
+def registry(tracking_uri: str, s3: Any, server: ServerSettings) -> ChampionRegistry:
     found = registry_of(settings(tracking_uri, server))
-    for name in ("a", "b"):
+    for name in ("a", "b", "c"):
         found.register(adapter(name), mlflow_run_id="", solved=40)
     return found
 
 
+def pointed(s3: Any, server: ServerSettings) -> Champion | None:
+    """What the endpoint goes by."""
+    found = ChampionObject(s3, champion_uri(server)).read()
+    return found.champion if found else None
+
+
 def settings(tracking_uri: str, server: ServerSettings) -> ChampionSettings:
-    return ChampionSettings(server=server, tracking=TrackingSettings(tracking_uri=tracking_uri))
+    return ChampionSettings(server=server, tracking=TrackingSettings(tracking_uri=tracking_uri, outbox_dir="unused"))
+
+
+def registry_uri(registry: ChampionRegistry) -> str:
+    return registry._client.tracking_uri
+
+
+def aliases(registry: ChampionRegistry) -> tuple[str | None, str | None]:
+    """As MLflow shows them."""
+    named = (registry._version_with("champion"), registry._version_with("previous"))
+    champion, previous = (version and version.tags["adapter"] for version in named)
+    return champion, previous
 
 
 def adapter(name: str) -> PublishedAdapter:
@@ -95,20 +106,91 @@ def verdict(decision: Decision) -> Verdict:
     )
 
 
-def test_promotion_moves_both_aliases_and_the_name_that_clients_use(registry: ChampionRegistry, s3: FakeS3) -> None:
+def test_promotion_moves_both_aliases_and_the_name_that_clients_use(
+    registry: ChampionRegistry, s3: Any, server: ServerSettings
+) -> None:
     assert (registry.champion(), registry.previous()) == (None, None)
     assert registry.promote("a") == ChampionChange(champion="a", previous=None)
     assert registry.promote("b") == ChampionChange(champion="b", previous="a")
     assert registry.promote("b") == ChampionChange(champion="b", previous="a")
-    assert s3.champion() == "b"
+    found = pointed(s3, server)
+    assert found is not None
+    assert (found.adapter_name, found.previous) == ("b", "a")
 
 
-def test_rolling_back_twice_is_where_one_was(registry: ChampionRegistry, s3: FakeS3) -> None:
+def test_rolling_back_twice_goes_back_once_and_the_other_returns_by_its_name(
+    registry: ChampionRegistry, s3: Any, server: ServerSettings
+) -> None:
     registry.promote("a")
     registry.promote("b")
+    for _ in range(3):
+        assert registry.roll_back() == ChampionChange(champion="a", previous="b")
+        found = pointed(s3, server)
+        assert found is not None
+        assert found.adapter_name == "a"
+    assert registry.promote("b") == ChampionChange(champion="b", previous="a")
     assert registry.roll_back() == ChampionChange(champion="a", previous="b")
-    assert s3.champion() == "a"
-    assert registry.roll_back() == ChampionChange(champion="b", previous="a")
+
+
+def test_of_two_promotions_at_once_one_is_told_that_it_lost(
+    registry: ChampionRegistry, s3: Any, server: ServerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second reads, then the first goes all the way, then the second writes."""
+    registry.promote("a")
+    other = registry_of(settings(registry_uri(registry), server))
+    write = ChampionObject.write
+
+    def late(slow: ChampionObject, champion: Champion, over: Any) -> None:
+        monkeypatch.setattr(ChampionObject, "write", write)
+        other.promote("b")
+        write(slow, champion, over)
+
+    monkeypatch.setattr(ChampionObject, "write", late)
+    with pytest.raises(ChampionMoved, match=r"c did not become champion.* and b is champion now"):
+        registry.promote("c")
+    found = pointed(s3, server)
+    assert found is not None
+    assert (found.adapter_name, found.previous) == ("b", "a")
+    assert (registry.champion(), aliases(registry)) == ("b", ("b", "a"))
+
+
+@pytest.mark.parametrize("between", ["write", "_set_aliases"])
+def test_a_promotion_that_comes_in_between_leaves_mlflow_with_the_endpoint_s_champion(
+    registry: ChampionRegistry, s3: Any, server: ServerSettings, monkeypatch: pytest.MonkeyPatch, between: str
+) -> None:
+    """The first is held up after it has become champion, or while it sets its aliases; the second goes all the way."""
+    registry.promote("a")
+    other = registry_of(settings(registry_uri(registry), server))
+    held_up = ChampionObject if between == "write" else ChampionRegistry
+    done = getattr(held_up, between)
+
+    def slow(*args: Any) -> None:
+        monkeypatch.setattr(held_up, between, done)
+        if between == "write":
+            done(*args)
+        other.promote("c")
+        if between != "write":
+            done(*args)
+
+    monkeypatch.setattr(held_up, between, slow)
+    registry.promote("b")
+    found = pointed(s3, server)
+    assert found is not None
+    assert (found.adapter_name, found.previous) == ("c", "b")
+    assert aliases(registry) == ("c", "b")
+
+
+def test_an_object_from_before_takes_the_former_champion_from_mlflow(
+    registry: ChampionRegistry, s3: Any, server: ServerSettings
+) -> None:
+    registry.promote("a")
+    registry.promote("b")
+    bucket, _, key = champion_uri(server).removeprefix("s3://").partition("/")
+    s3.put_object(Bucket=bucket, Key=key, Body=json.dumps({"adapter_name": "b", "sha256": "0" * 64}).encode())
+    assert (registry.champion(), registry.previous()) == ("b", "a")
+    assert registry.roll_back() == ChampionChange(champion="a", previous="b")
+    s3.delete_object(Bucket=bucket, Key=key)
+    assert registry.promote("a") == ChampionChange(champion="a", previous="b")
 
 
 def test_without_a_former_champion_there_is_no_way_back(registry: ChampionRegistry) -> None:
@@ -121,8 +203,8 @@ def test_registering_twice_is_registering_once(registry: ChampionRegistry) -> No
     before = registry.require("a").version
     registry.register(adapter("a"), mlflow_run_id="", solved=40)
     assert registry.require("a").version == before
-    with pytest.raises(NoSuchAdapter, match="no adapter 'c'; it has a, b"):
-        registry.require("c")
+    with pytest.raises(NoSuchAdapter, match="no adapter 'd'; it has a, b, c"):
+        registry.require("d")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +213,7 @@ def test_registering_twice_is_registering_once(registry: ChampionRegistry) -> No
 )
 def test_only_a_proven_and_better_adapter_becomes_champion(
     tracking_uri: str,
-    s3: FakeS3,
+    s3: Any,
     server: ServerSettings,
     failures: tuple[str, ...],
     decision: Decision,
@@ -140,15 +222,15 @@ def test_only_a_proven_and_better_adapter_becomes_champion(
     context, champions = recording()[0], settings(tracking_uri, server)
     change = promote_adapter.fn(context, champions, certificate(*failures), verdict(decision))
     assert (change.champion if change else None) == champion
-    assert bool(s3.objects) is (champion is not None)
+    assert (pointed(s3, server) is not None) is (champion is not None)
 
 
-def test_nobody_can_promote_by_hand_what_was_not_proven(tracking_uri: str, s3: FakeS3, server: ServerSettings) -> None:
+def test_nobody_can_promote_by_hand_what_was_not_proven(tracking_uri: str, s3: Any, server: ServerSettings) -> None:
     context, champions = recording()[0], settings(tracking_uri, server)
     promote_adapter.fn(context, champions, certificate(), verdict("keep"))
     with pytest.raises(NotProven, match="a: has no certificate"):
         move_champion.fn(context, champions, "a")
-    s3.objects[f"models/adapters/tiny/a/{CERTIFICATE}"] = certificate("it is the base").model_dump_json().encode()
+    AdapterStore(s3, server.adapters_uri, "a").put_certificate(certificate("it is the base").model_dump_json())
     with pytest.raises(NotProven, match="a: it is the base"):
         move_champion.fn(context, champions, "a")
-    assert "models/adapters/tiny.champion.json" not in s3.objects
+    assert pointed(s3, server) is None

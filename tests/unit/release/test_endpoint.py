@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -23,8 +24,9 @@ from rl.maze.pictures import read_grid
 from rl.maze.prompts import Move, Stop, action_text
 from rl.settings import DataSettings, MazeSettings
 from serving.app import serve_document
+from tasks.clients.retry import PATIENT
 from tasks.clients.serve_rest import ServeRest
-from tasks.errors import EndpointFailed, ModelNotServed, RolloutFailed, WrongModelAnswered
+from tasks.errors import ContextExceeded, EndpointFailed, ModelNotServed, RolloutFailed, WrongModelAnswered
 from tasks.records import ServedModel
 from tasks.release.evaluate import play_eval_set, play_maze
 from tasks.release.openai_chat import ChatEndpoint
@@ -40,12 +42,15 @@ DATA = DataSettings(
 
 @contextmanager
 def http(answer: Callable[[str, str, Any], Answer]) -> Iterator[str]:
-    """A server that answers (method, path, body) with (status, document); yields its address."""
+    """A server that answers (method, path, body) with (status, document), or hangs up; yields its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def _serve(self) -> None:
             raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             status, document = answer(self.command, self.path, json.loads(raw) if raw else None)
+            if not status:
+                self.close_connection = True
+                return
             body = json.dumps(document).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
@@ -90,6 +95,11 @@ def chat_answer(body: Any, model: str | None = None) -> Answer:
     return 200, {"model": model or body["model"], "choices": [{"message": message}]}
 
 
+QUICK = PATIENT.new(backoff_factor=0)
+EVAL_SET = build_eval_set("maze_2d", MAZE.height, MAZE.width, 12)
+SETTINGS = EvaluationSettings(data=DATA, play=PlaySettings(max_reply_tokens=8, num_concurrent=4))
+
+
 def test_an_agent_that_sees_the_way_solves_every_maze_that_can_be_solved_in_time() -> None:
     eval_set = build_eval_set("maze_2d", MAZE.height, MAZE.width, 12)
     with http(lambda method, path, body: chat_answer(body)) as url:
@@ -111,7 +121,8 @@ def test_a_reply_from_another_model_ends_the_evaluation() -> None:
 def test_the_champion_may_be_any_adapter_but_not_change_within_a_maze() -> None:
     names = iter(["tiny:a", "tiny:b"])
     with http(lambda method, path, body: chat_answer(body, model="tiny:a")) as url:
-        assert play_maze(ChatEndpoint(url), "tiny:champion", 1, DATA, 8).num_turns > 1
+        played = play_maze(ChatEndpoint(url), "tiny:champion", 1, DATA, 8)
+    assert (played.model, played.outcome.num_turns > 1) == ("tiny:a", True)
     with (
         http(lambda method, path, body: chat_answer(body, model=next(names))) as url,
         pytest.raises(WrongModelAnswered, match="tiny:b answered where tiny:a was expected"),
@@ -125,7 +136,124 @@ def test_an_endpoint_s_refusal_keeps_its_own_words() -> None:
     with http(lambda *_: (500, {"error": "engine died"})) as url, pytest.raises(EndpointFailed, match="engine died"):
         ChatEndpoint(url).chat("tiny", [], 8)
     with pytest.raises(EndpointFailed, match="is the Serve application up"):
+        ChatEndpoint(url, retry=QUICK).chat("tiny", [], 8)
+
+
+@pytest.mark.parametrize("answered", ["tiny", "tiny:champion", "tiny:", "other:a", ""])
+def test_the_champion_s_name_is_answered_by_an_adapter_of_its_base_or_not_at_all(answered: str) -> None:
+    def answer(method: str, path: str, body: Any) -> Answer:
+        return 200, {**chat_answer(body)[1], "model": answered}
+
+    with http(answer) as url, pytest.raises(WrongModelAnswered, match="where an adapter of tiny was expected"):
+        play_eval_set(SETTINGS, ServedModel(url=url, model_id="tiny:champion"), EVAL_SET)
+
+
+def test_an_evaluation_of_the_champion_says_which_adapter_answered_and_that_it_was_one() -> None:
+    with http(lambda method, path, body: chat_answer(body, model="tiny:a")) as url:
+        report = play_eval_set(SETTINGS, ServedModel(url=url, model_id="tiny:champion"), EVAL_SET)
+    assert report.model_id == "tiny:a"
+    asked: dict[str, str] = {}
+
+    def other_for_each_maze(method: str, path: str, body: Any) -> Answer:
+        first = json.dumps(body["messages"][0])
+        return chat_answer(body, model=asked.setdefault(first, f"tiny:{len(asked) % 2}"))
+
+    with (
+        http(other_for_each_maze) as url,
+        pytest.raises(WrongModelAnswered, match="was answered by tiny:0 and tiny:1 in one evaluation"),
+    ):
+        play_eval_set(SETTINGS, ServedModel(url=url, model_id="tiny:champion"), EVAL_SET)
+
+
+@pytest.mark.parametrize("lacking", ["model", "choices"])
+def test_a_reply_without_what_belongs_in_it_is_the_endpoint_s_failure(lacking: str) -> None:
+    def answer(method: str, path: str, body: Any) -> Answer:
+        document = chat_answer(body)[1]
+        return 200, {key: value for key, value in document.items() if key != lacking}
+
+    with http(answer) as url, pytest.raises(EndpointFailed, match=f"a chat was answered without '{lacking}'"):
+        play_maze(ChatEndpoint(url), "tiny:a", 1, DATA, 8)
+
+
+@pytest.mark.parametrize("stumble", ["503", "429", "closes"])
+def test_an_endpoint_that_stumbles_now_and_then_is_asked_again(stumble: str) -> None:
+    count = itertools.count()
+
+    def answer(method: str, path: str, body: Any) -> Answer:
+        if next(count) % 7 == 3:
+            return (0, None) if stumble == "closes" else (int(stumble), {"error": "busy"})
+        return chat_answer(body)
+
+    with http(answer) as url:
+        report = play_eval_set(SETTINGS, ServedModel(url=url, model_id="tiny:a"), EVAL_SET, retry=QUICK)
+    assert report.num_solved == sum(maze.turns_needed <= DATA.max_turns for maze in EVAL_SET.mazes)
+
+
+def test_an_endpoint_that_stays_away_ends_the_evaluation_with_its_words_and_the_rest_is_not_played() -> None:
+    seen: set[str] = set()
+
+    def answer(method: str, path: str, body: Any) -> Answer:
+        seen.add(json.dumps(body["messages"][0]))
+        return 503, {"error": "no replica is up"}
+
+    with http(answer) as url, pytest.raises(EndpointFailed, match=r"answered 503: .*no replica is up"):
+        play_eval_set(SETTINGS, ServedModel(url=url, model_id="tiny:a"), EVAL_SET, retry=QUICK)
+    assert len(seen) <= 2 * SETTINGS.play.num_concurrent < len(EVAL_SET.mazes)
+
+
+def test_after_the_first_final_error_mazes_under_way_stop_at_their_next_turn() -> None:
+    lock, asked = threading.Lock(), []
+
+    def answer(method: str, path: str, body: Any) -> Answer:
+        with lock:
+            asked.append(len(body["messages"]))
+        if len(body["messages"]) == 3:
+            return 500, {"error": "engine died"}
+        return chat_answer(body)
+
+    with http(answer) as url, pytest.raises(EndpointFailed, match="engine died"):
+        play_eval_set(SETTINGS, ServedModel(url=url, model_id="tiny:a"), EVAL_SET, retry=QUICK)
+    assert max(asked) == 3
+    assert asked.count(1) < len(EVAL_SET.mazes)
+
+
+TOO_LONG = [
+    # vllm/renderers/params.py, vllm/v1/engine/input_processor.py
+    "This model's maximum context length is 1024 tokens. However, you requested 8 output tokens and your prompt "
+    "contains 1030 input tokens, for a total of 1038 tokens.",
+    "The decoder prompt (length 1030) is longer than the maximum model length of 1024.",
+    "the conversation exceeds maximum context length",
+]
+
+
+@pytest.mark.parametrize("words", TOO_LONG)
+def test_a_maze_that_outgrows_the_model_is_not_solved_and_the_others_are_played(words: str) -> None:
+    longest = max(maze.turns_needed for maze in EVAL_SET.mazes if maze.turns_needed <= DATA.max_turns)
+
+    def answer(method: str, path: str, body: Any) -> Answer:
+        if len(body["messages"]) >= 2 * longest - 1:
+            return 400, {"error": {"message": words, "type": "BadRequestError", "code": 400}}
+        return chat_answer(body)
+
+    with http(answer) as url:
+        report = play_eval_set(SETTINGS, ServedModel(url=url, model_id="tiny:a"), EVAL_SET)
+    assert [outcome.solved for outcome in report.outcomes] == [m.turns_needed < longest for m in EVAL_SET.mazes]
+    with http(lambda *_: (400, {"error": "messages: field required"})) as url, pytest.raises(EndpointFailed) as caught:
         ChatEndpoint(url).chat("tiny", [], 8)
+    assert not isinstance(caught.value, ContextExceeded)
+
+
+def test_one_model_is_asked_for_alone() -> None:
+    asked: list[str] = []
+
+    def answer(method: str, path: str, body: Any) -> Answer:
+        asked.append(path)
+        return (200, {"id": "tiny:a"}) if path.endswith("tiny%3Aa") else (404, {"error": "no such model"})
+
+    with http(answer) as url:
+        assert ChatEndpoint(url).lists("tiny:a")
+        assert not ChatEndpoint(url).lists("tiny:b")
+    assert asked == ["/v1/models/tiny%3Aa", "/v1/models/tiny%3Ab"]
 
 
 def test_a_maze_can_be_watched_turn_by_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,6 +315,19 @@ def test_other_settings_are_deployed_over_the_running_application() -> None:
     assert ensure(serve)
     assert serve.puts == 1
     assert serve.deployed == DOCUMENT["applications"][0]
+
+
+def test_a_dashboard_that_stumbles_is_asked_again_and_one_that_stays_away_is_named() -> None:
+    serve, count = FakeServe(("RUNNING", ""), deployed=None), itertools.count()
+
+    def answer(method: str, path: str, body: Any) -> Answer:
+        return (503, {}) if next(count) % 2 == 0 else serve(method, path, body)
+
+    with http(answer) as url:
+        assert ServeRest(url, print, lambda s: None, QUICK).ensure(DOCUMENT, 5.0, poll_s=0.0)
+    assert serve.puts == 1
+    with pytest.raises(RolloutFailed, match=r"does not answer .*correct serve\.dashboard"):
+        ServeRest(url, print, lambda s: None, QUICK).remove()
 
 
 def test_a_deployment_under_way_is_joined() -> None:

@@ -1,0 +1,42 @@
+"""Requests that got no answer, or "not now", are asked again: here stands which, how often, and why they may be.
+
+| asked | by | again, because |
+|---|---|---|
+| chats and the model list of an endpoint | ``patient_session`` | they change nothing; a greedy reply is the same one |
+| Ray Serve's REST API | ``patient_session`` | a PUT says the whole of what is wanted, so twice is once |
+| MLflow | its own client: 7 times, pauses doubled from 2 s (``MLFLOW_HTTP_REQUEST_*``) | its owner's judgement |
+| S3 | botocore, ``serving/store.py`` | names never change their meaning; the champion is looked at afterwards |
+| CodeBuild and its logs | botocore, ``tasks/image/codebuild.py`` | builds carry a token of their own |
+| Ray Jobs | ``tasks/jobs/ray_session.py`` | jobs are submitted under names |
+| Kubernetes | ``PATIENT``, as the client's ``Configuration.retries`` | objects are named; "exists already" is known |
+
+What a server says of the request itself - 400, 404, and 500, which is how engines report their death - is final.
+"""
+
+from __future__ import annotations
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
+
+PATIENT = Retry(
+    total=5,
+    backoff_factor=0.5,
+    backoff_max=10,
+    status_forcelist=(429, 502, 503, 504),
+    # All methods: each row above says why.
+    allowed_methods=None,
+    # The last answer is handed on: it says why.
+    raise_on_status=False,
+    respect_retry_after_header=True,
+    retry_after_max=30,
+)
+"""At once, then after 1, 2, 4 and 8 s; or when the server says."""
+
+
+def patient_session(retry: Retry = PATIENT, num_connections: int = 10) -> requests.Session:
+    """A session that asks again; what it raises or hands on in the end is final."""
+    session = requests.Session()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(pool_maxsize=num_connections, max_retries=retry))
+    return session

@@ -1,0 +1,49 @@
+"""Stages: a training that is finished and published is known where it is recorded, MLflow and S3; no cluster is asked.
+
+Between its last step and its proof a run may fail a dozen ways that have nothing to do with training. The next
+attempt then starts behind it, and makes no cluster to hear that there is nothing to train.
+"""
+
+from __future__ import annotations
+
+import boto3
+
+from rl.grpo.settings import TrainJob
+from rl.proof.settings import Questions
+from serving.publish import AdapterStore
+from serving.settings import ServerSettings
+from tasks.records import FinishedTraining
+from tasks.run import RunContext
+from tasks.stage import stage
+from tasks.training.train import takes_up
+
+FINISHED = "finished_training.json"
+
+
+@stage
+def recall_training(
+    context: RunContext, order: TrainJob, server: ServerSettings, questions: Questions
+) -> FinishedTraining | None:
+    """What an earlier attempt of this run trained, published and probed; None where any of it is still to be done."""
+    kept = context.run.read(FINISHED)
+    if kept is None:
+        return None
+    found = FinishedTraining.model_validate_json(kept)
+    if not takes_up(found.order.model_dump_json(), order.model_dump_json()) or found.trained.questions != questions:
+        return None
+    store = AdapterStore(boto3.client("s3"), server.adapters_uri, found.adapter.name)
+    manifest = store.manifest()
+    if store.uri != found.adapter.uri or manifest is None or manifest.adapter_sha256 != found.adapter.sha256:
+        return None
+    context.page.say(
+        f"step {found.adapter.step} of this run is trained, published ({found.adapter.sha256[:12]}) and probed: no "
+        "cluster is needed for that"
+    )
+    return found
+
+
+@stage
+def keep_training(context: RunContext, finished: FinishedTraining) -> FinishedTraining:
+    """Keep it for later attempts, before the cluster that made it is gone."""
+    context.run.text(finished.model_dump_json(indent=1), FINISHED)
+    return finished
