@@ -7,7 +7,7 @@ from typing import Any
 
 from serving.retire import adapters_of, retire
 from tasks.cleanup.order import Order
-from tasks.cleanup.parts import Leftover
+from tasks.cleanup.parts import InUse, Leftover
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
 from tasks.cluster.kube_waits import wait_until_gone
 from tasks.cluster.kuberay import KubeRay
@@ -122,6 +122,9 @@ class Adapters:
         ]
 
     def remove(self, run_name: str, left: Leftover) -> None:
+        """Looked at again: between the look and now it may have become champion."""
+        if why := self._keep().get(left.name):
+            raise InUse(f"adapter {left.name} was not removed: {why}, since a moment ago")
         retire(self._s3, self._uri, left.name)
 
 
@@ -198,7 +201,10 @@ class Images:
         return left
 
     def remove(self, run_name: str, left: Leftover) -> None:
+        """Looked at again: between the look and now pods may have been made of it."""
         repository, _, digest = left.name.partition("@")
+        if digest in self._in_use():
+            raise InUse(f"image {left.name} was not removed: pods run it, since a moment ago")
         self._ecr.delete(repository, digest)
 
 

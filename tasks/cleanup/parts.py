@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from tasks.errors import StageError
 from tasks.records import Record
 
 Say = Callable[[str], object]
 NOT_LOOKED_AT = "not looked at"
+
+
+class InUse(StageError):
+    """Something came into use between the look and its removal."""
 
 
 class Leftover(Record):

@@ -176,7 +176,8 @@ def wait_for_service(
         warnings = _warnings(kube, service or None)
         if final := [warning for warning in warnings if warning.is_final]:
             raise RolloutFailed(f"RayService {namespace}/{name} will not come up: {final[-1]}; correct hosting")
-        said_of = map(str, warnings)
+        behind = kube.look("RayCluster", namespace, cluster) if cluster else None
+        said_of = map(str, [*warnings, *_warnings(kube, behind)])
         news = "; ".join(filter(None, [f"application {app_name} is {state}", words, *troubles, *said_of]))
         if state == "DEPLOY_FAILED" or clock() >= deadline:
             late = "" if state == "DEPLOY_FAILED" else f" after {timeout_s:g} s"

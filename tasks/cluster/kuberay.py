@@ -96,7 +96,11 @@ class KubeRay:
 
     def pod_troubles(self, namespace: str, cluster: str) -> list[str]:
         """Why pods of a RayCluster do not run, in Kubernetes' words; empty when all do."""
-        return [f"pod {pod.metadata.name}: {why}" for pod in self._pods(namespace, cluster) if (why := trouble(pod))]
+        return [
+            f"pod {pod.metadata.name}: {why}"
+            for pod in self._pods(namespace, cluster)
+            if (why := trouble(pod) or self._last_warning(pod))
+        ]
 
     def pods_without_identity(self, namespace: str, cluster: str) -> list[str]:
         """Pods of a RayCluster that were admitted before their Pod Identity association was there."""
@@ -115,15 +119,29 @@ class KubeRay:
     def events(self, seen: dict[str, Any]) -> list[KubeEvent]:
         """What was said about exactly this Ray resource, the oldest first."""
         metadata = seen["metadata"]
-        about = f"involvedObject.uid={metadata['uid']},involvedObject.name={metadata['name']}"
-        found = self._ask(self._core.list_namespaced_event, metadata["namespace"], field_selector=about)
-        return [event(told) for told in sorted(found.items, key=lambda told: str(told.last_timestamp or ""))]
+        return self._events(metadata["namespace"], metadata["name"], metadata["uid"])
 
     def may(self, verb: str, group: str, resource: str, namespace: str) -> bool:
         """Whether this identity may do that; the API server itself says so. Nodes have no namespace: empty."""
         asked = client.V1ResourceAttributes(group=group, resource=resource, verb=verb, namespace=namespace)
         review = client.V1SelfSubjectAccessReview(spec=client.V1SelfSubjectAccessReviewSpec(resource_attributes=asked))
         return bool(self._ask(self._access.create_self_subject_access_review, review).status.allowed)
+
+    def _events(self, namespace: str, name: str, uid: str) -> list[KubeEvent]:
+        about = f"involvedObject.uid={uid},involvedObject.name={name}"
+        found = self._ask(self._core.list_namespaced_event, namespace, field_selector=about)
+        return [event(told) for told in sorted(found.items, key=lambda told: str(told.last_timestamp or ""))]
+
+    def _last_warning(self, pod: Any) -> str:
+        """What was last wrong with a pod that is being made: a volume that cannot be mounted is told nowhere else."""
+        if pod.status.phase != "Pending":
+            return ""
+        try:
+            told = self._events(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
+        except KubernetesRefused:
+            # That events cannot be read is told of the resource that the pod belongs to.
+            return ""
+        return next((str(event) for event in reversed(told) if event.is_warning), "")
 
     def _pods(self, namespace: str, cluster: str) -> list[Any]:
         pods = self._ask(self._core.list_namespaced_pod, namespace, label_selector=f"ray.io/cluster={cluster}")

@@ -22,7 +22,7 @@ from tasks.cleanup.clean_up import order_of, usd_per_h
 from tasks.cleanup.in_aws import Adapters, Images
 from tasks.cleanup.in_ray import Checkpoints, Jobs
 from tasks.cleanup.order import Order
-from tasks.cleanup.parts import Leftover, clean
+from tasks.cleanup.parts import InUse, Leftover, clean
 from tasks.errors import AttemptsUnknown, AwsRefused, ClusterUnreachable
 from tasks.image.ecr import Ecr, PushedImage
 from tasks.jobs.api import JobState
@@ -300,6 +300,18 @@ def test_adapters_of_the_run_go_with_every_version_and_the_champion_stays(bucket
     assert others == ["r-2-step-4", "r-step-lr-step-4", "r-step-4-step-8"]
     kept = bucket.list_objects_v2(Bucket="models", Prefix="adapters/tiny/r-step-12/")["KeyCount"]
     assert kept == 3
+
+
+def test_what_comes_into_use_between_the_look_and_its_removal_stays(bucket: Any) -> None:
+    looks = iter([{}, {"r-step-4": "it is champion"}, {"r-step-4": "it is champion"}])
+    adapters, left = Adapters(bucket, URI, lambda: next(looks), 0.023), list[Leftover]()
+    with pytest.raises(ExceptionGroup, match="clean-up of r is not complete"):
+        clean([adapters], ["adapters"], "r", dry_run=False, say=lambda text: None, left=left)
+    assert [thing.name for thing in left] == ["r-step-4"]
+    assert "it is champion, since a moment ago" in left[0].keep
+    image = Images(Ecr("us-east-1", "registry", OneImage()), [], lambda: {"sha256:1"}, 1, 0.1)
+    with pytest.raises(InUse, match="pods run it, since a moment ago"):
+        image.remove("r", Leftover(part="images", name="maze@sha256:1"))
 
 
 def test_an_adapter_that_is_gone_is_retired_already(bucket: Any) -> None:

@@ -182,6 +182,20 @@ def test_warnings_about_the_cluster_are_told_once_and_those_about_an_earlier_one
     assert [line.partition("; ")[2] for line in said] == ["does it run?; FailedToCreateWorkerPod: exceeded quota"]
 
 
+def test_a_pod_that_waits_for_its_volume_says_so(api: Api) -> None:
+    fake, kube, settings = api
+    kube.apply(ray_cluster(settings, "r", IMAGE))
+    making = {"name": "ray-head", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+    waiting = {"state": {"waiting": {"reason": "ContainerCreating"}}}
+    status = {"phase": "Pending", "containerStatuses": [{**making, **waiting}]}
+    fake.pods = [{"metadata": {"name": "head", "namespace": "maze", "uid": "u-head"}, "status": status}]
+    fake.tell(("maze", "pods", "head"), "FailedScheduling", "no node yet", uid="u-head")
+    fake.tell(("maze", "pods", "head"), "FailedMount", "no claim fsx-shared", uid="u-head")
+    assert kube.pod_troubles("maze", "skyrl-visgym") == ["pod head: FailedMount: no claim fsx-shared"]
+    fake.may_read_events = False
+    assert kube.pod_troubles("maze", "skyrl-visgym") == []
+
+
 def test_who_may_not_read_events_waits_all_the_same_and_is_told(api: Api) -> None:
     fake, kube, settings = api
     kube.apply(ray_cluster(settings, "r", IMAGE))
