@@ -187,7 +187,7 @@ def main(argv: list[str]) -> None:
     try:
         publish(job, boto3.client("s3"))
     except Exception as error:
-        fault = {"kind": "fault", "boundary": type(error).__name__, "message": str(error)}
+        fault = {"kind": "fault", "boundary": type(error).__name__, "message": str(error), "fatal": True}
         sys.stdout.write(f"@event {json.dumps(fault)}\n")
         raise
 

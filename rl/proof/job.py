@@ -66,7 +66,8 @@ def main(argv: list[str]) -> None:
     job = ProbeJob.model_validate_json(argv[1])
     log = EventLog()
     if not Path(job.adapter_dir).is_dir():
-        log.emit(Fault(boundary="CannotProbe", message=f"{job.adapter_dir} is not there; was the run cleaned up?"))
+        missing = f"{job.adapter_dir} is not there; was the run cleaned up?"
+        log.emit(Fault(boundary="CannotProbe", message=missing, fatal=True))
         raise SystemExit(1)
     run(job, log)
 

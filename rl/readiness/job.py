@@ -177,7 +177,7 @@ def main(argv: list[str]) -> None:
     try:
         run(job, verdicts)
     except Exception as error:
-        log.emit(Fault(boundary=type(error).__name__, message=str(error)))
+        log.emit(Fault(boundary=type(error).__name__, message=str(error), fatal=True))
         raise
     finally:
         limit.cancel()
