@@ -22,6 +22,7 @@ from rl.grpo.settings import TrainJob
 from rl.grpo.start import begin_attempt, is_finished, tell_the_end_again
 from rl.maze.run_mazes import Mazes, prepare_mazes
 from rl.model_files import missing_files
+from rl.output import clean_output
 
 
 class CannotStart(RuntimeError):
@@ -151,4 +152,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    clean_output()
     main(sys.argv)

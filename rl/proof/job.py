@@ -17,6 +17,7 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from rl.events import EventLog, Fault, Probed
+from rl.output import clean_output
 from rl.proof.questions import Conversation, probe_conversations
 from rl.proof.settings import ProbeJob
 
@@ -73,4 +74,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    clean_output()
     main(sys.argv)

@@ -19,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from rl.events import Checked, EventLog, Fault
+from rl.output import clean_output
 from rl.readiness import checks as ready_checks
 from rl.readiness import node
 from rl.readiness.checks import GpuNode, Reports, Unready
@@ -184,4 +185,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    clean_output()
     main(sys.argv)
