@@ -26,6 +26,7 @@ from rl.grpo.config_table import RunDirs
 from rl.grpo.experiment import MazeExperiment, MazeTrainer
 from rl.grpo.job import run
 from rl.grpo.settings import TrainJob
+from rl.output import clean_output
 
 NUM_EPISODES = 64
 
@@ -166,4 +167,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    clean_output()
     main(sys.argv)

@@ -1,19 +1,28 @@
-"""What a training job tells the orchestrator: one JSON line an event, in its log and in a file beside its run.
+"""What a job tells the orchestrator: one JSON line an event, in its log and in a file beside its run.
 
 The job's log is the one channel that every Ray cluster offers (a shared file system may be out of the
 orchestrator's reach), and it can be read again from the start: events carry their step, so whoever follows a
-second time knows what it already has.
+second time knows what it already has. The file outlives the job, and holds what every attempt of a run told.
+
+In a training job's log stand, in this order:
+
+1. What earlier attempts told up to and including the step that is gone on from: each attempt's ``Resumed``, then its
+   events. What an attempt told beyond the checkpoint that the next one took up belongs to nobody, and is left out.
+2. ``Resumed`` with this attempt's number, also where it starts with step 0. What follows is this attempt's own.
+3. At its end the attempt's numbers, evaluations and saves once more, as the file has them: equal to what was told
+   before, unless the log lost a line.
 """
 
 from __future__ import annotations
 
-import json
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from rl.maze.score import EvalReport
 
@@ -59,11 +68,11 @@ class Saved(_Event):
 
 
 class Resumed(_Event):
-    """Where training starts: step 0, or the checkpoint it goes on from."""
+    """An attempt begins, with step 0 or after the checkpoint that it goes on from."""
 
     kind: Literal["resumed"] = "resumed"
     attempt: int = 1
-    """Counts this run's jobs that began to train."""
+    """Counts, from 1, this run's jobs that began to train."""
     step: int
     path: str
 
@@ -74,6 +83,8 @@ class Fault(_Event):
     kind: Literal["fault"] = "fault"
     boundary: str
     message: str
+    fatal: bool = False
+    """Whether it ends the job."""
 
 
 class Probed(_Event):
@@ -112,6 +123,69 @@ Event = Annotated[
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)
 
 
+@dataclass(frozen=True)
+class Told:
+    """What the attempts of one run have told, in order, without what a later attempt did not take up."""
+
+    events: tuple[Event, ...] = ()
+    num_attempts: int = 0
+    left_out: str = ""
+    """Which lines of the file are no events; empty where there are none."""
+
+    def up_to(self, step: int) -> Told:
+        """What belongs to a training that goes on from ``step``, the step itself included."""
+        kept = tuple(event for event, at in _with_steps(self.events) if at <= step)
+        return Told(kept, self.num_attempts, self.left_out)
+
+    def kinds_of(self, step: int) -> set[str]:
+        """Kinds of events that were told of ``step`` itself: metrics, evaluated, checkpoint, export."""
+        return {event.kind for event in self.events if own_step(event) == step}
+
+    @property
+    def last_step(self) -> int:
+        return max((at for _, at in _with_steps(self.events)), default=0)
+
+    @property
+    def results(self) -> tuple[Event, ...]:
+        """Numbers, evaluations and saves of the last attempt."""
+        begins = [number for number, event in enumerate(self.events) if isinstance(event, Resumed)]
+        latest = self.events[begins[-1] :] if begins else self.events
+        return tuple(event for event in latest if isinstance(event, Metrics | Evaluated | Saved))
+
+
+def own_step(event: Event) -> int | None:
+    """The training step that an event speaks of; None for events of no step."""
+    match event:
+        case Progress():
+            return event.done
+        case Evaluated():
+            return event.report.step
+        case Metrics() | Saved() | Resumed():
+            return event.step
+        case _:
+            return None
+
+
+def lineage(events: Iterable[Event]) -> tuple[Event, ...]:
+    """Events without those that a later ``Resumed`` left behind: told after the step that it goes on from."""
+    kept: list[Event] = []
+    for event in events:
+        if isinstance(event, Resumed):
+            kept = [before for before, at in _with_steps(kept) if at <= event.step]
+        kept.append(event)
+    return tuple(kept)
+
+
+def _with_steps(events: Iterable[Event]) -> list[tuple[Event, int]]:
+    """Each event and its step; one of no step belongs to the last step told before it."""
+    found, at = [], 0
+    for event in events:
+        step = own_step(event)
+        at = at if step is None else step
+        found.append((event, at))
+    return found
+
+
 class EventLog:
     """Writes events to standard output and, line by line, to a file that outlives the job.
 
@@ -127,42 +201,62 @@ class EventLog:
     def emit(self, event: Event) -> None:
         line = event.model_dump_json()
         if self._path is not None:
-            with self._path.open("a") as file:
-                file.write(line + "\n")
+            _append_line(self._path, line)
         _write_line(line)
         if self._listener is not None:
             self._listener(event)
 
-    def told(self, step: int) -> set[str]:
-        """Kinds of events that earlier attempts of this run told of ``step``: evaluated, checkpoint, export."""
-        return {event.kind for event, told_step, _ in self._earlier() if told_step == step}
-
-    def replay(self, up_to_step: int) -> None:
-        """Print again what earlier attempts of this run evaluated and saved: a resumed job tells the whole story."""
-        for _, told_step, line in self._earlier():
-            if told_step < up_to_step:
-                _write_line(line)
-
-    def _earlier(self) -> Iterator[tuple[Evaluated | Saved, int, str]]:
-        """Evaluations and saves in the file: event, step, line."""
+    def earlier(self) -> Told:
+        """What the file holds. A line that a crash has torn is left out and named, and no reason to stop."""
         if self._path is None or not self._path.is_file():
-            return
-        for line in self._path.read_text().splitlines():
-            event = _ADAPTER.validate_json(line)
-            if isinstance(event, Evaluated | Saved):
-                yield event, event.report.step if isinstance(event, Evaluated) else event.step, line
+            return Told()
+        events: list[Event] = []
+        torn: list[str] = []
+        # Bytes, and only at their newlines: JSON may hold U+2028 and its like, which str.splitlines takes for ends.
+        for number, line in enumerate(self._path.read_bytes().split(b"\n"), 1):
+            if not line:
+                continue
+            try:
+                events.append(_ADAPTER.validate_json(line))
+            except ValidationError:
+                torn.append(f"line {number} ({len(line)} bytes)")
+        num_attempts = sum(isinstance(event, Resumed) for event in events)
+        left_out = f"{self._path}: left out as no event: {', '.join(torn)}" if torn else ""
+        return Told(lineage(events), num_attempts, left_out)
+
+    def retell(self, events: Iterable[Event]) -> None:
+        """Print again what was told before; the file has it."""
+        for event in events:
+            _write_line(event.model_dump_json())
+
+
+def _append_line(path: Path, line: str) -> None:
+    """Append one line; what a crash left without its end gets it first, so that nothing is written behind it."""
+    with path.open("ab+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        torn = size > 0 and file.read(1) != b"\n"
+        file.write(b"\n" * torn + line.encode() + b"\n")
 
 
 def _write_line(document: str) -> None:
-    """In one write: ``print`` makes two where Python runs unbuffered, and other threads' log lines get between."""
-    sys.stdout.write(f"{PREFIX}{document}\n")
+    """In one write: ``print`` makes two where Python runs unbuffered, and other threads' log lines get between.
+
+    It begins with the end of a line: where another thread is in the middle of one, the event still begins its own.
+    """
+    sys.stdout.write(f"\n{PREFIX}{document}\n")
     sys.stdout.flush()
 
 
 def parse_line(line: str) -> Event | None:
-    """The event in one log line, or None for ordinary text. Text of other writers may stand before and behind it.
+    """The event that a log line is, or None for ordinary text.
 
-    Raises ValueError (pydantic.ValidationError) for a line that claims to be an event and is not.
+    An event begins with the marker and parses to its end. A traceback that quotes the marker is text, and so is what a
+    crash has left of an event.
     """
-    _, found, rest = line.partition(PREFIX)
-    return _ADAPTER.validate_python(json.JSONDecoder().raw_decode(rest)[0]) if found else None
+    if not line.startswith(PREFIX):
+        return None
+    try:
+        return _ADAPTER.validate_json(line.removeprefix(PREFIX))
+    except ValidationError:
+        return None

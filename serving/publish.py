@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ from serving.store import got, in_words, s3_client
 
 class AdapterNameTaken(RuntimeError):
     """Another adapter lies under this name, and names are immutable."""
+
+
+class ExportChanged(RuntimeError):
+    """The export's files are not the ones that training wrote."""
 
 
 class UploadFailed(RuntimeError):
@@ -47,12 +52,14 @@ class PublishJob(BaseModel):
     num_mazes: int
     eval_set_sha256: str
     mlflow_run_id: str
+    export_sha256: dict[str, str] = Field(default={})
+    """File name -> SHA-256 as training told it; empty where nobody did."""
 
 
 def publish(job: PublishJob, s3: Any) -> Manifest:
     """Check, upload, verify; a second call with the same bytes changes nothing.
 
-    Raises AdapterRejected before anything is uploaded, AdapterNameTaken and UploadFailed.
+    Raises ExportChanged and AdapterRejected before anything is uploaded, AdapterNameTaken and UploadFailed.
     """
     manifest = make_manifest(job)
     store = AdapterStore(s3, job.adapters_uri, job.adapter_name)
@@ -75,8 +82,9 @@ def publish(job: PublishJob, s3: Any) -> Manifest:
 
 
 def make_manifest(job: PublishJob) -> Manifest:
-    """Check the adapter and describe it; raises AdapterRejected."""
+    """Check the adapter and describe it; raises ExportChanged and AdapterRejected."""
     folder, base = Path(job.adapter_dir), Path(job.base_dir)
+    check_unchanged(folder, job.export_sha256)
     config = check_adapter(folder, base, ServerLimits(job.max_lora_rank, job.serves_tower_lora))
     targets = config.get("target_modules") or ()
     return Manifest(
@@ -92,6 +100,16 @@ def make_manifest(job: PublishJob) -> Manifest:
         mlflow_run_id=job.mlflow_run_id,
         sha256={name: file_sha256(folder / name) for name in (CONFIG, WEIGHTS)},
     )
+
+
+def check_unchanged(folder: Path, wanted: Mapping[str, str]) -> None:
+    """Compare the export with what training told of it; raises ExportChanged naming every file that differs."""
+    found = {name: file_sha256(folder / name) if (folder / name).is_file() else "" for name in wanted}
+    if changed := [name for name in wanted if found[name] != wanted[name]]:
+        told = ", ".join(f"{name} is {found[name][:12] or 'gone'}, was {wanted[name][:12]}" for name in changed)
+        raise ExportChanged(
+            f"{folder}: {told} when training exported it; restore the folder, or train again from the checkpoint before"
+        )
 
 
 class AdapterStore:
@@ -180,7 +198,7 @@ def main(argv: list[str]) -> None:
     try:
         publish(job, s3_client())
     except Exception as error:
-        fault = {"kind": "fault", "boundary": type(error).__name__, "message": str(error)}
+        fault = {"kind": "fault", "boundary": type(error).__name__, "message": str(error), "fatal": True}
         sys.stdout.write(f"@event {json.dumps(fault)}\n")
         raise
 

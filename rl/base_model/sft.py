@@ -31,6 +31,7 @@ from rl.events import Evaluated, EventLog, Metrics, Progress
 from rl.maze.eval_set import EvalSet, load_eval_set
 from rl.maze.grid import Maze
 from rl.maze.score import EvalReport, make_report
+from rl.output import clean_output
 
 WARMUP_STEPS = 20
 Losses = dict[str, torch.Tensor]
@@ -181,4 +182,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    clean_output()
     main(sys.argv)

@@ -19,6 +19,9 @@ from rl.settings import MazeSettings
 
 Batch = dict[str, torch.Tensor]
 
+MAX_REFUSED = 10_000
+"""Mazes drawn in a row without one that will do, before drawing is given up."""
+
 
 @dataclass(frozen=True)
 class Turn:
@@ -126,12 +129,22 @@ class EpisodeEncoder:
 
 
 def training_mazes(maze: MazeSettings, seed: int, held_out: set[str], max_turns: int) -> Iterator[Maze]:
-    """Endless mazes that an oracle solves in time and whose fingerprint is not held out."""
+    """Endless mazes that an oracle solves in time and whose fingerprint is not held out.
+
+    Raises ValueError where none of MAX_REFUSED drawn one after the other will do.
+    """
     rng = np.random.default_rng(seed)
-    while True:
+    num_refused = 0
+    while num_refused < MAX_REFUSED:
         drawn = generate_maze(int(rng.integers(2**63)), maze.height, maze.width)
+        num_refused += 1
         if drawn.fingerprint not in held_out and len(shortest_path(drawn)) < max_turns:
+            num_refused = 0
             yield drawn
+    raise ValueError(
+        f"of {MAX_REFUSED} mazes of {maze.height}x{maze.width} none can be solved within {max_turns} turns without "
+        f"being one of the {len(held_out)} held out; raise max_turns, or take larger mazes"
+    )
 
 
 def walk_batches(walks: Iterator[list[Turn]], batch_size: int) -> Iterator[list[list[Turn]]]:

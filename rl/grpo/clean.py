@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rl.events import EventLog, Stored
 from rl.grpo.config_table import RunDirs
+from rl.output import clean_output
 from rl.settings import Settings
 
 
@@ -48,4 +49,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    clean_output()
     main(sys.argv)

@@ -8,10 +8,13 @@ prompts -> MazeGenerator (vLLM engines) -> rewards -> GRPO advantages -> FSDP po
 from __future__ import annotations
 
 import math
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import ray
+import torch
 from skyrl.backends.skyrl_train.inference_servers.utils import resolve_policy_model_name
 from skyrl.train.config import SkyRLTrainConfig
 from skyrl.train.dataset import PromptDataset
@@ -20,7 +23,7 @@ from skyrl.train.trainer import RayPPOTrainer
 from skyrl.train.utils.trainer_utils import cleanup_old_checkpoints
 
 from rl.events import Evaluated, EventLog, Fault, Metrics, Progress, Saved
-from rl.grpo.checkpoints import adapter_digests
+from rl.grpo.checkpoints import adapter_digests, mark_whole, unmark, what_is_wrong
 from rl.grpo.length_groups import length_grouped
 from rl.grpo.rollouts.generator import MazeGenerator
 from rl.grpo.skyrl_env import register_env
@@ -38,9 +41,15 @@ class EventTracker:
     def __init__(self, log: EventLog, total_steps: int) -> None:
         self._log = log
         self._total_steps = total_steps
+        self._left_out: set[str] = set()
 
     def log(self, data: dict[str, Any], step: int, commit: bool = False) -> None:
-        values = {key: float(value) for key, value in data.items() if isinstance(value, int | float)}
+        values = {key: number for key, value in data.items() if (number := as_number(value)) is not None}
+        if left_out := {key: type(data[key]).__name__ for key in data.keys() - values.keys() - self._left_out}:
+            self._left_out |= left_out.keys()
+            self._log.emit(
+                Fault(boundary="training", message=f"step {step}: no numbers, left out from here on: {left_out}")
+            )
         odd = {key: value for key, value in values.items() if not math.isfinite(value)}
         if odd:
             # JSON knows neither NaN nor infinity, and whoever reads the log should hear of them by name.
@@ -51,10 +60,17 @@ class EventTracker:
         self._log.emit(Progress(done=step, total=self._total_steps, text=text))
 
     def log_exception(self, exception: BaseException, step: int) -> None:
-        self._log.emit(Fault(boundary="training", message=f"step {step}: {exception!r}"))
+        self._log.emit(Fault(boundary="training", message=f"step {step}: {exception!r}", fatal=True))
 
     def finish(self) -> None:
         """Nothing is held open."""
+
+
+def as_number(value: Any) -> float | None:
+    """Numbers of Python and numpy, arrays and tensors of one element; None for everything else."""
+    if isinstance(value, np.generic | np.ndarray | torch.Tensor) and math.prod(value.shape) == 1:
+        value = value.item()
+    return float(value) if isinstance(value, Real) else None
 
 
 class MazeTrainer(RayPPOTrainer):
@@ -67,6 +83,7 @@ class MazeTrainer(RayPPOTrainer):
         self._log = log
         self._mazes = mazes
         self._policy_worker = policy_worker
+        self._resumed_step: int | None = None
 
     def build_models(self, PolicyWorker: Any, CriticWorker: Any, RefWorker: Any) -> None:  # noqa: N803 - SkyRL's names
         super().build_models(ray.remote(num_gpus=1)(self._policy_worker), CriticWorker, RefWorker)
@@ -91,12 +108,32 @@ class MazeTrainer(RayPPOTrainer):
         self._log.emit(Evaluated(report=report))
         return {**metrics, **report.metrics()}
 
+    def load_checkpoints(self) -> tuple[int, str]:
+        """Go on from a checkpoint; an export of its step that a crash kept from being written is made up for."""
+        step, path = super().load_checkpoints()
+        self.global_step = self._resumed_step = step
+        if what_is_wrong(self._export_folder()):
+            self._export()
+        elif "export" not in self._log.earlier().kinds_of(step):
+            self._tell_export()
+        if step >= (self.cfg.trainer.max_training_steps or step + 1):
+            # Killed after its last checkpoint: it is evaluated, and SkyRL, which asks after a step, takes none.
+            self.cfg.trainer.epochs = 0
+        return step, path
+
     def save_checkpoints(self) -> str:
-        folder = super().save_checkpoints()
-        self._log.emit(Saved(kind="checkpoint", step=self.global_step, path=folder, sha256={}))
-        return folder
+        folder = Path(self.cfg.trainer.ckpt_path) / f"global_step_{self.global_step}"
+        if self.global_step == self._resumed_step:
+            return str(folder)
+        unmark(folder)
+        super().save_checkpoints()
+        self._log.emit(Saved(kind="checkpoint", step=self.global_step, path=str(folder), sha256={}))
+        return str(folder)
 
     def _cleanup_old_checkpoints(self) -> None:
+        # The new one counts before an old one goes.
+        self.dispatch.finalize_pending_saves("policy")
+        mark_whole(Path(self.cfg.trainer.ckpt_path) / f"global_step_{self.global_step}")
         # Checkpoints lie on one shared file system: SkyRL would start a worker on every node to delete them.
         cleanup_old_checkpoints(self.cfg.trainer.ckpt_path, self.cfg.trainer.max_ckpts_to_keep)
 
@@ -107,9 +144,21 @@ class MazeTrainer(RayPPOTrainer):
             await self.generator.aclose()
 
     def save_models(self) -> None:
+        if self.global_step != self._resumed_step:
+            self._export()
+
+    def _export(self) -> None:
+        unmark(self._export_folder())
         super().save_models()
-        folder = Path(self.cfg.trainer.export_path) / f"global_step_{self.global_step}" / "policy"
+        mark_whole(self._export_folder())
+        self._tell_export()
+
+    def _tell_export(self) -> None:
+        folder = self._export_folder()
         self._log.emit(Saved(kind="export", step=self.global_step, path=str(folder), sha256=adapter_digests(folder)))
+
+    def _export_folder(self) -> Path:
+        return Path(self.cfg.trainer.export_path) / f"global_step_{self.global_step}" / "policy"
 
 
 def _check_against_trainer(report: EvalReport, metrics: dict[str, float]) -> None:

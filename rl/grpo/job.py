@@ -13,15 +13,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rl.events import EventLog, Fault, Progress, Resumed
-from rl.grpo.checkpoints import latest_complete_checkpoint
+from rl.events import EventLog, Fault
 from rl.grpo.config_table import RunDirs, skyrl_overrides
 from rl.grpo.cpu import bridge as cpu_bridge
 from rl.grpo.ray_metrics import RunGauges
 from rl.grpo.rows import write_rows
 from rl.grpo.settings import TrainJob
+from rl.grpo.start import begin_attempt, is_finished, tell_the_end_again
 from rl.maze.run_mazes import Mazes, prepare_mazes
 from rl.model_files import missing_files
+from rl.output import clean_output
 
 
 class CannotStart(RuntimeError):
@@ -54,7 +55,7 @@ def check_before_start(job: TrainJob, dirs: RunDirs) -> Mazes:
 def run(
     job: TrainJob, log: EventLog, make_experiment: Any = None, cpu_executor: str = cpu_bridge.ENGINE_EXECUTOR
 ) -> None:
-    """Train from the latest complete checkpoint, or from the base model.
+    """Train from the latest whole checkpoint, or from the base model, to exactly ``max_steps``.
 
     ``make_experiment`` takes the place of MazeExperiment where another generator or trainer is measured.
     """
@@ -62,38 +63,37 @@ def run(
     mazes = check_before_start(job, dirs)
     write_rows(dirs.train_rows, mazes.train_seeds, job.train.data, "train")
     write_rows(dirs.eval_rows, [maze.seed for maze in mazes.eval_set.mazes], job.train.data, "eval")
-    checkpoint = latest_complete_checkpoint(dirs.checkpoints, job.train.num_policy_gpus)
-    log.emit(Resumed(step=checkpoint.step if checkpoint else 0, path=str(checkpoint.path) if checkpoint else ""))
-    if is_finished(job, log):
-        # Trained to the end by a job that this cluster no longer remembers: SkyRL would train one step more.
-        last = job.train.grpo.max_steps
-        log.replay(up_to_step=last + 1)
-        log.emit(Progress(done=last, total=last, text="this run had ended before"))
+    told = log.earlier()
+    if is_finished(job, told):
+        tell_the_end_again(job, log, told)
         return
-    log.replay(up_to_step=checkpoint.step if checkpoint else 0)
+    checkpoint = begin_attempt(job, dirs, log, told)
     overrides = skyrl_overrides(job, dirs, str(checkpoint.path) if checkpoint else None)
-    policy_worker = prepare_devices(job, overrides)
+    try:
+        policy_worker = prepare_devices(job, overrides)
+        cfg = skyrl_config(overrides, dirs, cpu_executor if job.train.engine.device == "cpu" else "")
+        start_ray(job, cfg)
+        from rl.grpo.experiment import MazeExperiment
+
+        (make_experiment or MazeExperiment)(cfg, mazes, log, policy_worker).run()
+    finally:
+        # The second channel: what the log has lost of this attempt, the file has.
+        log.retell(log.earlier().results)
+
+
+def skyrl_config(overrides: dict[str, Any], dirs: RunDirs, executor: str) -> Any:
+    """SkyRL's whole configuration, checked by SkyRL and kept beside the run; ``executor`` replaces the engine's."""
     from skyrl.train.config import SkyRLTrainConfig, get_config_as_yaml_str
     from skyrl.train.utils import validate_cfg
 
     cfg = SkyRLTrainConfig.from_cli_overrides(overrides)
     validate_cfg(cfg)
-    if job.train.engine.device == "cpu":
+    if executor:
         # SkyRL's check knows "mp" and "ray"; vLLM takes any executor by its path.
-        cfg.generator.inference_engine.distributed_executor_backend = cpu_executor
+        cfg.generator.inference_engine.distributed_executor_backend = executor
     # SkyRL edits values after construction: keep what it resolved them to.
     (dirs.root / "skyrl_resolved.yaml").write_text(get_config_as_yaml_str(cfg))
-    start_ray(job, cfg)
-    from rl.grpo.experiment import MazeExperiment
-
-    (make_experiment or MazeExperiment)(cfg, mazes, log, policy_worker).run()
-
-
-def is_finished(job: TrainJob, log: EventLog) -> bool:
-    """Whether earlier attempts evaluated and saved the last step, and exported it where an export was due."""
-    last = job.train.grpo.max_steps
-    due = {"evaluated", "checkpoint"} | ({"export"} if last % job.train.export_interval == 0 else set())
-    return due <= log.told(last)
+    return cfg
 
 
 def prepare_devices(job: TrainJob, overrides: dict[str, Any]) -> type:
@@ -147,9 +147,10 @@ def main(argv: list[str]) -> None:
     try:
         run(job, log)
     except Exception as error:
-        log.emit(Fault(boundary=type(error).__name__, message=str(error)))
+        log.emit(Fault(boundary=type(error).__name__, message=str(error), fatal=True))
         raise
 
 
 if __name__ == "__main__":
+    clean_output()
     main(sys.argv)

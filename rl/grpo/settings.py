@@ -113,6 +113,8 @@ class TrainSettings(Settings):
     """Full checkpoint and HF LoRA export every so many steps."""
     max_checkpoints_to_keep: int = -1
     """Newest checkpoints kept; -1 keeps all."""
+    restart: bool = False
+    """Start again from the base model where this run has checkpoints and none of them is whole; refused otherwise."""
     num_policy_nodes: int = Field(default=1, ge=1)
     """Nodes of the policy."""
     num_gpus_per_node: int = Field(default=1, ge=1)
@@ -177,6 +179,8 @@ class TrainJob(Settings):
         earlier = TrainJob.model_validate_json(before)
         more_steps = self.train.grpo.max_steps - earlier.train.grpo.max_steps
         changed = differences(earlier.model_dump(mode="json"), self.model_dump(mode="json"))
+        # It says what to do where checkpoints are broken, not what is trained.
+        changed.pop("train.restart", None)
         if more_steps > 0:
             changed.pop("train.grpo.max_steps")
         if changed:

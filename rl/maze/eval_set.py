@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from rl.maze.grid import Maze, generate_maze, turns_needed
+from rl.maze.grid import Maze, generate_maze, num_mazes, turns_needed
 
 
 class EvalSetMismatch(ValueError):
@@ -56,11 +57,15 @@ class EvalSet(BaseModel):
         return sum(maze.turns_needed <= max_turns for maze in self.mazes)
 
 
+class NotEnoughMazes(ValueError):
+    """More different mazes are wanted than there are of this size."""
+
+
 def distinct_mazes(height: int, width: int, first_seed: int = 0) -> Iterator[tuple[int, Maze]]:
-    """Mazes by ascending seed, each fingerprint once."""
+    """Mazes by ascending seed, each fingerprint once, until there is no other."""
     seen: set[str] = set()
-    seed = first_seed
-    while True:
+    seed, there_are = first_seed, num_mazes(height, width)
+    while len(seen) < there_are:
         maze = generate_maze(seed, height, width)
         if maze.fingerprint not in seen:
             seen.add(maze.fingerprint)
@@ -68,14 +73,15 @@ def distinct_mazes(height: int, width: int, first_seed: int = 0) -> Iterator[tup
         seed += 1
 
 
-def build_eval_set(env_id: str, height: int, width: int, num_mazes: int) -> EvalSet:
-    """The first ``num_mazes`` distinct mazes, counting seeds from 0."""
-    mazes = []
-    for seed, maze in distinct_mazes(height, width):
-        mazes.append(EvalMaze(seed=seed, fingerprint=maze.fingerprint, turns_needed=turns_needed(maze)))
-        if len(mazes) == num_mazes:
-            break
-    return EvalSet(env_id=env_id, height=height, width=width, mazes=tuple(mazes))
+def build_eval_set(env_id: str, height: int, width: int, num_wanted: int) -> EvalSet:
+    """The first ``num_wanted`` distinct mazes, counting seeds from 0; raises NotEnoughMazes."""
+    if num_wanted > (there_are := num_mazes(height, width)):
+        raise NotEnoughMazes(f"there are {there_are} mazes of {height}x{width}, {num_wanted} are wanted; take fewer")
+    drawn = islice(distinct_mazes(height, width), num_wanted)
+    mazes = tuple(
+        EvalMaze(seed=seed, fingerprint=maze.fingerprint, turns_needed=turns_needed(maze)) for seed, maze in drawn
+    )
+    return EvalSet(env_id=env_id, height=height, width=width, mazes=mazes)
 
 
 def write_eval_set(eval_set: EvalSet, path: Path) -> None:

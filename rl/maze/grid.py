@@ -85,6 +85,18 @@ def moved(cell: Cell, direction: Direction) -> Cell:
     return cell[0] + delta[0], cell[1] + delta[1]
 
 
+def num_mazes(height: int, width: int) -> int:
+    """How many mazes of this size there are: spanning trees of its rooms, each with four ways to place the corners.
+
+    Trees of a grid are the product of its Laplacian's eigenvalues but the zero, over the number of rooms (Kirchhoff).
+    """
+    rows, columns = height // 2, width // 2
+    row_values = 2 - 2 * np.cos(np.pi * np.arange(rows) / rows)
+    column_values = 2 - 2 * np.cos(np.pi * np.arange(columns) / columns)
+    eigenvalues = np.add.outer(row_values, column_values).ravel()[1:]
+    return 4 * round(float(np.prod(eigenvalues)) / (rows * columns))
+
+
 def generate_maze(seed: int, height: int, width: int) -> Maze:
     """Draw a uniformly random perfect maze of ``height`` x ``width`` cells; equal seeds give equal mazes.
 

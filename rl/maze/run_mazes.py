@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from rl.maze.eval_set import EvalSet, EvalSetMismatch, distinct_mazes, load_eval_set
-from rl.maze.grid import turns_needed
+from rl.maze.eval_set import EvalSet, EvalSetMismatch, NotEnoughMazes, distinct_mazes, load_eval_set
+from rl.maze.grid import num_mazes, turns_needed
 from rl.settings import DataSettings
 
 
@@ -28,7 +28,7 @@ def prepare_mazes(settings: DataSettings) -> Mazes:
     """Load and check the evaluation set and draw the training mazes around it.
 
     Raises EvalSetMismatch when the manifest is not the one asked for, ValueError when the turn limit lets
-    nobody solve anything.
+    nobody solve anything, NotEnoughMazes when there are fewer than are wanted.
     """
     eval_set = load_eval_set(Path(settings.eval_manifest))
     maze = settings.maze
@@ -46,6 +46,13 @@ def prepare_mazes(settings: DataSettings) -> Mazes:
         shortest = min(row.turns_needed for row in eval_set.mazes)
         raise ValueError(
             f"data.max_turns is {settings.max_turns}, the easiest evaluation maze needs {shortest} turns; raise it"
+        )
+    there_are, num_held_out = num_mazes(maze.height, maze.width), len(eval_set.fingerprints)
+    if settings.num_train_mazes > there_are - num_held_out:
+        raise NotEnoughMazes(
+            f"there are {there_are} mazes of {maze.height}x{maze.width}, {num_held_out} of them for evaluation: "
+            f"data.num_train_mazes wants {settings.num_train_mazes} of {there_are - num_held_out}; lower it, or take "
+            "larger mazes"
         )
     drawn = [
         (seed, drawn)

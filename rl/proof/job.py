@@ -18,6 +18,7 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from rl.events import EventLog, Fault, Probed
+from rl.output import clean_output
 from rl.proof.questions import Conversation, probe_conversations
 from rl.proof.settings import ProbeJob
 
@@ -70,7 +71,8 @@ def main(argv: list[str]) -> None:
     job = ProbeJob.model_validate_json(argv[1])
     log = EventLog()
     if not Path(job.adapter_dir).is_dir():
-        log.emit(Fault(boundary="CannotProbe", message=f"{job.adapter_dir} is not there; was the run cleaned up?"))
+        missing = f"{job.adapter_dir} is not there; was the run cleaned up?"
+        log.emit(Fault(boundary="CannotProbe", message=missing, fatal=True))
         raise SystemExit(1)
     try:
         run(job, log)
@@ -80,4 +82,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    clean_output()
     main(sys.argv)

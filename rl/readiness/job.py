@@ -19,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from rl.events import Checked, EventLog, Fault
+from rl.output import clean_output
 from rl.readiness import checks as ready_checks
 from rl.readiness import node
 from rl.readiness.checks import GpuNode, Reports, Unready
@@ -177,11 +178,12 @@ def main(argv: list[str]) -> None:
     try:
         run(job, verdicts)
     except Exception as error:
-        log.emit(Fault(boundary=type(error).__name__, message=str(error)))
+        log.emit(Fault(boundary=type(error).__name__, message=str(error), fatal=True))
         raise
     finally:
         limit.cancel()
 
 
 if __name__ == "__main__":
+    clean_output()
     main(sys.argv)

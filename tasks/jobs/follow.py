@@ -53,7 +53,7 @@ class Sinks(Protocol):
 
 @dataclass
 class JobStory:
-    """What a job has said so far. Hearing the same log again changes nothing."""
+    """What a job has said so far. The same heard again changes nothing; what a later attempt says replaces it."""
 
     submission_id: str = ""
     evaluations: dict[int, EvalReport] = field(default_factory=dict)
@@ -64,11 +64,15 @@ class JobStory:
     """Number of the training job's attempt that tells now."""
     last_step: int = 0
     faults: list[Fault] = field(default_factory=list)
+    num_earlier_faults: int = 0
+    """Of the faults, those of attempts before this one."""
     probes: dict[int, Probed] = field(default_factory=dict)
     checks: dict[str, Checked] = field(default_factory=dict)
     stored: dict[str, Stored] = field(default_factory=dict)
     num_lines: int = 0
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=20))
+    told: dict[int, dict[str, object]] = field(default_factory=dict)
+    """Step -> what the sinks know of it from this attempt: numbers by name, the evaluation, what was saved."""
 
     def hear(self, line: str, sinks: Sinks) -> None:
         """Take in one log line."""
@@ -82,12 +86,16 @@ class JobStory:
         self._take(event, sinks)
 
     def why_it_ended(self, submission_id: str, state: JobState) -> str:
-        """One paragraph: the first fault that the job reported, or its last lines."""
-        if self.faults:
-            cause = f"{self.faults[0].boundary}: {self.faults[0].message}"
+        """One paragraph: the fault that ended the job, or its last lines, and what it had survived before."""
+        own = self.faults[self.num_earlier_faults :]
+        fatal = next((fault for fault in own if fault.fatal), None)
+        if fatal:
+            cause = f"{fatal.boundary}: {fatal.message}"
         else:
-            cause = "\n".join(["it reported no fault; its last lines:", *self.last_lines])
-        return f"job {submission_id} is {state.status} at step {self.last_step}; {cause}"
+            cause = "\n".join(["it reported no fault that ended it; its last lines:", *self.last_lines])
+        survived = [f"{fault.boundary}: {fault.message}" for fault in own if not fault.fatal]
+        history = f"\nbefore that it survived: {'; '.join(survived)}" if survived else ""
+        return f"job {submission_id} is {state.status} at step {self.last_step}; {cause}{history}"
 
     def _take(self, event: Event, sinks: Sinks) -> None:
         match event:
@@ -95,20 +103,22 @@ class JobStory:
                 self.last_step = max(self.last_step, event.done)
                 sinks.progress(event.done, event.total, event.text)
             case Metrics():
-                sinks.metrics(event.step, event.values)
+                self._tell_numbers(event.step, event.values, sinks)
             case Evaluated():
                 report = event.report
                 self.evaluations[report.step] = report
-                sinks.metrics(report.step, report.metrics())
-                sinks.evaluation(report)
-            case Saved(kind="export"):
-                self.exports[event.step] = ExportRef(step=event.step, path=event.path, sha256=event.sha256)
-                sinks.saved(event)
+                self._tell_numbers(report.step, report.metrics(), sinks)
+                if self._is_news(report.step, "evaluation", report):
+                    sinks.evaluation(report)
             case Saved():
-                self.checkpoint_steps.add(event.step)
-                sinks.saved(event)
+                if event.kind == "export":
+                    self.exports[event.step] = ExportRef(step=event.step, path=event.path, sha256=event.sha256)
+                else:
+                    self.checkpoint_steps.add(event.step)
+                if self._is_news(event.step, event.kind, event):
+                    sinks.saved(event)
             case Resumed():
-                self.resumed_from_step, self.attempt = event.step, event.attempt
+                self._begin_attempt(event)
                 sinks.attempt(event.attempt, event.step)
             case Probed():
                 self.probes[event.number] = event
@@ -119,6 +129,26 @@ class JobStory:
             case Fault():
                 self.faults.append(event)
                 sinks.line(f"{event.boundary}: {event.message}")
+
+    def _begin_attempt(self, event: Resumed) -> None:
+        """What was told of later steps belongs to a training that was not gone on with."""
+        self.resumed_from_step, self.attempt, self.last_step = event.step, event.attempt, event.step
+        self.evaluations = {step: report for step, report in self.evaluations.items() if step <= event.step}
+        self.exports = {step: export for step, export in self.exports.items() if step <= event.step}
+        self.checkpoint_steps = {step for step in self.checkpoint_steps if step <= event.step}
+        self.num_earlier_faults, self.told = len(self.faults), {}
+
+    def _tell_numbers(self, step: int, values: Mapping[str, float], sinks: Sinks) -> None:
+        news = {name: value for name, value in values.items() if self._is_news(step, f"number {name}", value)}
+        if news:
+            sinks.metrics(step, news)
+
+    def _is_news(self, step: int, name: str, what: object) -> bool:
+        """Whether the sinks do not know it yet from this attempt."""
+        known = self.told.setdefault(step, {})
+        is_news = name not in known or known[name] != what
+        known[name] = what
+        return is_news
 
 
 def follow_job(

@@ -50,4 +50,5 @@ def publish_job(server: ServerSettings, best: BestStep, mlflow_run_id: str) -> P
         num_mazes=best.best.num_mazes,
         eval_set_sha256=best.best.eval_set_sha256,
         mlflow_run_id=mlflow_run_id,
+        export_sha256=best.export.sha256,
     )

@@ -85,6 +85,11 @@ def test_training_walks_leave_the_evaluation_mazes_out_and_need_no_padding() -> 
     assert EpisodeEncoder(build_processor())(batch)["attention_mask"].all()
 
 
+def test_a_turn_limit_that_no_maze_keeps_ends_the_drawing() -> None:
+    with pytest.raises(ValueError, match="of 10000 mazes of 7x9 none can be solved within 2 turns"):
+        next(training_mazes(MazeSettings(), 0, set(), max_turns=2))
+
+
 def test_a_stumble_stands_in_the_history_and_is_not_imitated() -> None:
     stumbling = Walker(stumble_rate=0.4)
     turns = walk(generate_maze(3, 7, 9), 8, np.random.default_rng(5), stumbling, max_turns=15)

@@ -2,16 +2,69 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from rl.events import EventLog, Fault, Metrics, parse_line
+import numpy as np
+import pytest
+import torch
+
+from rl.events import Event, EventLog, Fault, Metrics, parse_line
 from rl.grpo.experiment import EventTracker
 
 
+def logged(capsys: pytest.CaptureFixture[str], *steps: dict[str, Any]) -> list[Event]:
+    tracker = EventTracker(EventLog(), total_steps=2)
+    for number, data in enumerate(steps, 1):
+        tracker.log(data, step=number)
+    told = [parse_line(line) for line in capsys.readouterr().out.split("\n")]
+    return [event for event in told if isinstance(event, Fault | Metrics)]
+
+
 def test_a_number_that_is_not_finite_is_named_and_the_others_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    EventTracker(EventLog(), total_steps=2).log({"policy/loss": float("nan"), "policy/lr": 0.001}, step=1)
-    events = [parse_line(line) for line in capsys.readouterr().out.splitlines()]
-    assert events[:2] == [
+    assert logged(capsys, {"policy/loss": float("nan"), "policy/lr": 0.001}) == [
         Fault(boundary="training", message="step 1: not finite: {'policy/loss': nan}"),
         Metrics(step=1, values={"policy/lr": 0.001}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1,
+        True,
+        1.0,
+        np.float32(1),
+        np.float64(1),
+        np.int64(1),
+        np.bool_(True),
+        np.array(1.0),
+        np.array([1.0]),
+        torch.tensor(1.0),
+        torch.tensor([[1]]),
+        torch.tensor(1.0, dtype=torch.bfloat16, requires_grad=True),
+    ],
+    ids=repr,
+)
+def test_numbers_of_numpy_and_torch_are_logged(capsys: pytest.CaptureFixture[str], value: Any) -> None:
+    assert logged(capsys, {"x": value}) == [Metrics(step=1, values={"x": 1.0})]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("text", "str"),
+        (None, "NoneType"),
+        ([1.0], "list"),
+        (np.zeros(2), "ndarray"),
+        (torch.zeros(0), "Tensor"),
+        (torch.zeros(2), "Tensor"),
+        (1j, "complex"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_number_is_named_once(capsys: pytest.CaptureFixture[str], value: Any, kind: str) -> None:
+    assert logged(capsys, {"x": value, "y": 1}, {"x": value, "y": 2}) == [
+        Fault(boundary="training", message=f"step 1: no numbers, left out from here on: {{'x': '{kind}'}}"),
+        Metrics(step=1, values={"y": 1.0}),
+        Metrics(step=2, values={"y": 2.0}),
     ]

@@ -15,12 +15,9 @@ from prefect.utilities.templating import apply_values
 
 from flows.deployments import UnknownDeployment, deployments, job_env, load_deployment
 from flows.settings import RetrainSettings
-from rl.events import Evaluated, Event, EventLog, Progress, Saved, parse_line
-from rl.grpo.checkpoints import CheckpointMismatch, adapter_digests, latest_complete_checkpoint
 from rl.grpo.config_table import RunDirs, skyrl_overrides
-from rl.grpo.job import CannotStart, check_before_start, is_finished, run
+from rl.grpo.job import CannotStart, check_before_start
 from rl.grpo.settings import TrainJob
-from rl.maze.score import EvalReport
 
 
 @pytest.fixture
@@ -185,66 +182,3 @@ def test_everything_of_a_run_lies_in_its_own_folder(tmp_path: Path) -> None:
     assert len(paths) == 4
     assert all(path.startswith(str(dirs.root)) for path in paths)
     assert json.dumps(overrides)
-
-
-def checkpoint(folder: Path, step: int, world_size: int, leave_out: str = "") -> None:
-    root = folder / f"global_step_{step}"
-    (root / "policy").mkdir(parents=True)
-    names = [
-        f"policy/{kind}_world_size_{world_size}_rank_{rank}.pt"
-        for kind in ("model", "optim", "extra_state")
-        for rank in range(world_size)
-    ]
-    for name in [*names, "data.pt", "trainer_state.pt"]:
-        if name != leave_out:
-            (root / name).write_text("")
-
-
-def test_a_run_resumes_from_the_newest_complete_checkpoint(tmp_path: Path) -> None:
-    assert latest_complete_checkpoint(tmp_path / "none", 1) is None
-    checkpoint(tmp_path, 4, 2)
-    checkpoint(tmp_path, 12, 2)
-    checkpoint(tmp_path, 20, 2, leave_out="policy/optim_world_size_2_rank_1.pt")
-    checkpoint(tmp_path, 24, 2, leave_out="data.pt")
-    # SkyRL's pointer may lag behind or lead astray: it is not asked.
-    (tmp_path / "latest_ckpt_global_step.txt").write_text("24")
-    found = latest_complete_checkpoint(tmp_path, 2)
-    assert found is not None
-    assert found.step == 12
-
-
-def test_a_checkpoint_of_another_world_size_is_refused(tmp_path: Path) -> None:
-    checkpoint(tmp_path, 4, 6)
-    with pytest.raises(CheckpointMismatch, match="this run has 4 ranks; bring back the ranks it was written with"):
-        latest_complete_checkpoint(tmp_path, 4)
-
-
-@pytest.mark.usefixtures("addresses")
-def test_a_run_that_had_ended_tells_its_story_again_and_trains_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ended = job(**{"train.shared_dir": str(tmp_path), "train.grpo.max_steps": 4})
-    dirs = RunDirs(str(tmp_path), "r")
-    log = EventLog(dirs.events)
-    report = EvalReport(step=4, eval_set_sha256="e" * 64, model_id="m", outcomes=())
-    story: list[Event] = [
-        Evaluated(report=report.model_copy(update={"step": 0})),
-        Evaluated(report=report),
-        Saved(kind="checkpoint", step=4, path="/c", sha256={}),
-        Saved(kind="export", step=4, path="/e", sha256={}),
-    ]
-    for event in story[:-1]:
-        log.emit(event)
-    assert not is_finished(ended, log), "the export is missing"
-    log.emit(story[-1])
-    capsys.readouterr()
-    run(ended, log)
-    told = [parse_line(line) for line in capsys.readouterr().out.splitlines()]
-    assert told[1:-1] == story
-    assert told[-1] == Progress(done=4, total=4, text="this run had ended before")
-
-
-def test_an_export_without_weights_is_named(tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(FileNotFoundError, match=r"has no adapter_model.safetensors; the export is incomplete"):
-        adapter_digests(tmp_path)

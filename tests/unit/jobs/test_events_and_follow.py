@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from flows.deployments import load_deployment
 from rl.events import PREFIX, Evaluated, EventLog, Fault, Metrics, Progress, Resumed, Saved, parse_line
@@ -103,27 +102,46 @@ def test_an_event_survives_the_log(tmp_path: Path, capsys: pytest.CaptureFixture
         Metrics(step=1, values={"loss": 0.5}),
         Evaluated(report=report(1, 2)),
         Saved(kind="export", step=1, path="/p", sha256={"a": "b"}),
-        Resumed(step=0, path=""),
-        Fault(boundary="b", message="m"),
+        Resumed(attempt=2, step=1, path=""),
+        Fault(boundary="b", message="line\nand \u2028 and \u0085", fatal=True),
     ]
     log = EventLog(tmp_path / "run" / "events.jsonl")
     for event in sent:
         log.emit(event)
-    printed = capsys.readouterr().out.splitlines()
-    assert [parse_line(f"(pid=7) {line}") for line in printed] == sent
-    assert len((tmp_path / "run" / "events.jsonl").read_text().splitlines()) == len(sent)
+    printed = capsys.readouterr().out.split("\n")
+    assert [event for event in map(parse_line, printed) if event] == sent
+    assert (tmp_path / "run" / "events.jsonl").read_bytes().count(b"\n") == len(sent)
+    assert log.earlier().events == tuple(sent)
 
 
-def test_ordinary_lines_are_no_events_and_broken_events_are_not_swallowed() -> None:
-    assert parse_line("Loading weights") is None
-    with pytest.raises(ValidationError):
-        parse_line(PREFIX + '{"kind":"evaluated"}')
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Loading weights",
+        PREFIX + '{"kind":"evaluated"}',
+        PREFIX + '{"kind":"progress","done":1,"tot',
+        f"  raise ValueError('{PREFIX}')",
+        f"(pid=7) {lines(Progress(done=1, total=2, text=''))[0]}",
+        lines(Progress(done=1, total=2, text=""))[0] + " and more",
+        PREFIX,
+    ],
+)
+def test_what_does_not_begin_with_the_marker_and_parse_is_text(text: str) -> None:
+    assert parse_line(text) is None
+    sinks = RecordingSinks()
+    JobStory().hear(text, sinks)
+    assert sinks.heard == [text.strip()]
 
 
-def test_an_event_is_read_although_another_thread_logged_on_its_line() -> None:
+def test_an_event_begins_its_line_although_another_thread_is_in_the_middle_of_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     event = Progress(done=1, total=2, text="step 1")
-    line = lines(event)[0]
-    assert parse_line(f"2026-11-30 | INFO | saving{line}2026-11-30 | INFO | Finished: 'save_checkpoints'") == event
+    print("2026-11-30 | INFO | saving", end="")
+    EventLog().emit(event)
+    print("2026-11-30 | INFO | Finished: 'save_checkpoints'")
+    heard = [parse_line(line) for line in capsys.readouterr().out.split("\n")]
+    assert heard == [None, event, None, None]
 
 
 def test_an_event_is_one_write_so_that_no_thread_s_line_gets_between(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,13 +196,13 @@ def test_a_log_that_is_gone_is_not_waited_for_once_the_job_is_over() -> None:
 
 
 def test_a_failed_job_ends_with_the_fault_it_reported() -> None:
-    log = ["loading", *lines(Fault(boundary="CannotStart", message="no GPU; bring one up"))]
+    log = ["loading", *lines(Fault(boundary="CannotStart", message="no GPU; bring one up", fatal=True))]
     with pytest.raises(TrainingJobFailed, match="job j is FAILED at step 0; CannotStart: no GPU; bring one up"):
         follow_job(FakeJobs([log], ["FAILED"]), "j", RecordingSinks(), LIMITS)
 
 
 def test_a_job_that_died_without_a_word_ends_with_its_last_lines() -> None:
-    with pytest.raises(TrainingJobFailed, match=r"(?s)it reported no fault; its last lines:.*Killed"):
+    with pytest.raises(TrainingJobFailed, match=r"(?s)it reported no fault that ended it; its last lines:.*Killed"):
         follow_job(FakeJobs([["\x1b[31mKilled\x1b[0m"]], ["FAILED"]), "j", RecordingSinks(), LIMITS)
 
 

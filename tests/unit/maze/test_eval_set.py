@@ -9,8 +9,15 @@ import pandas as pd
 import pytest
 
 from rl.grpo.rows import write_rows
-from rl.maze.eval_set import EvalSetMismatch, build_eval_set, load_eval_set, write_eval_set
-from rl.maze.grid import generate_maze
+from rl.maze.eval_set import (
+    EvalSetMismatch,
+    NotEnoughMazes,
+    build_eval_set,
+    distinct_mazes,
+    load_eval_set,
+    write_eval_set,
+)
+from rl.maze.grid import generate_maze, num_mazes
 from rl.maze.run_mazes import prepare_mazes
 from rl.settings import DataSettings, MazeSettings
 
@@ -95,3 +102,41 @@ def test_rows_carry_seed_and_settings_for_the_environment(tmp_path: Path) -> Non
     assert (first["seed"], second["seed"]) == (4, 9)
     assert MazeSettings.model_validate_json(first["maze"]) == MazeSettings()
     assert first["prompt"][0]["role"] == "user"
+
+
+@pytest.mark.parametrize(("height", "width", "there_are"), [(5, 5, 16), (5, 7, 60), (7, 7, 768), (7, 9, 9660)])
+def test_all_mazes_of_a_size_are_counted_and_drawing_ends_with_the_last(
+    height: int, width: int, there_are: int
+) -> None:
+    assert num_mazes(height, width) == there_are
+    if there_are < 100:
+        assert len(list(distinct_mazes(height, width))) == there_are
+
+
+@pytest.mark.parametrize(
+    ("size", "num_eval", "num_train", "message"),
+    [
+        (5, 8, 9, "there are 16 mazes of 5x5, 8 of them for evaluation: data.num_train_mazes wants 9 of 8"),
+        (7, 8, 1024, "there are 768 mazes of 7x7, 8 of them for evaluation: data.num_train_mazes wants 1024 of 760"),
+    ],
+)
+def test_more_mazes_than_there_are_is_an_error_that_says_how_many(
+    tmp_path: Path, size: int, num_eval: int, num_train: int, message: str
+) -> None:
+    eval_set = build_eval_set("maze_2d", size, size, num_eval)
+    write_eval_set(eval_set, tmp_path / "set.json")
+    settings = DataSettings(
+        maze=MazeSettings(height=size, width=size),
+        eval_manifest=str(tmp_path / "set.json"),
+        eval_sha256=eval_set.sha256,
+        num_train_mazes=num_train,
+    )
+    with pytest.raises(NotEnoughMazes, match=message):
+        prepare_mazes(settings)
+    if num_train == 9:
+        assert len(prepare_mazes(settings.model_copy(update={"num_train_mazes": 8})).train_seeds) == 8
+
+
+def test_an_evaluation_set_of_more_mazes_than_there_are_is_refused() -> None:
+    with pytest.raises(NotEnoughMazes, match="there are 16 mazes of 5x5, 17 are wanted"):
+        build_eval_set("maze_2d", 5, 5, 17)
