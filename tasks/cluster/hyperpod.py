@@ -92,7 +92,7 @@ class HyperPod:
             self._sleep,
         )
 
-    def checks(self, serve_dashboard: str) -> list[ToCheck]:
+    def checks(self, serve_dashboard: str, listen: str) -> list[ToCheck]:
         return cluster_checks(self._settings, self._kube, self._identity)
 
     def _identity_first(self, say: Say) -> None:

@@ -29,7 +29,7 @@ from tasks.stage import stage
 @stage
 def check_readiness(context: RunContext, settings: ReadinessSettings, needs: RunNeeds, cluster: ClusterRef) -> None:
     """Run every check, show the table, keep it in MLflow; raises ClusterNotReady with all that does not hold."""
-    theirs = hosting_of(needs.hosting).checks(needs.serve_dashboard)
+    theirs = hosting_of(needs.hosting).checks(needs.serve_dashboard, needs.serve_listen)
     ours = own_checks(needs, context.run_name, cluster)
     found = run_checks([*ours, *theirs], settings.timeout_s)
     found += check_nodes(
