@@ -75,6 +75,7 @@ class RetrainSettings(Settings):
         return RunNeeds(
             hosting=self.hosting,
             serve_dashboard=self.serve.dashboard,
+            serve_listen=self.serve.server.listen,
             adapters_uri=self.serve.server.adapters_uri,
             tracking_uri=self.tracking.tracking_uri,
             device=train.engine.device,

@@ -64,6 +64,8 @@ def _llm_config(settings: ServerSettings) -> dict[str, Any]:
             "max_lora_rank": settings.max_lora_rank,
             "max_loras": settings.max_loras,
             "max_cpu_loras": settings.max_cpu_loras,
+            # Sampling values are the request's or vLLM's own: training takes none from the base's files either.
+            "generation_config": "vllm",
             **settings.engine_kwargs,
         },
         "lora_config": {

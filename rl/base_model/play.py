@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from rl.maze.episode import Episode, Seen
+from rl.maze.prompts import spelled_out
 from rl.maze.score import Outcome
 from rl.settings import MazeSettings
 
@@ -24,7 +25,7 @@ class _Conversation:
         self._show(episode.start())
 
     def answer(self, reply: str) -> None:
-        self.messages.append({"role": "assistant", "content": reply})
+        self.messages.append({"role": "assistant", "content": spelled_out(reply)})
         self._show(self.episode.step(reply))
 
     def _show(self, seen: Seen) -> None:

@@ -43,6 +43,7 @@ IMPORTANT: Respond with exactly one action as a Python tuple, e.g. ('move', 0) o
 Do not wrap the action in backticks, code blocks, or other formatting."""
 
 _TUPLE = re.compile(r"""\(\s*['"]?(move|stop)['"]?\s*,\s*(?:['"]stop['"]|stop|[+-]?\d{1,9})\s*\)""")
+_SPECIAL = re.compile(r"<\|([^<>|]*)\|>")
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,15 @@ def opening_message(task: str) -> str:
 def action_text(action: Move | Stop) -> str:
     """The tuple an agent writes for this action, for example ``('move', 0)``."""
     return f"('move', {int(action.direction)})" if isinstance(action, Move) else "('stop', 'stop')"
+
+
+def spelled_out(text: str) -> str:
+    """A reply as it may stand in the conversation: special tokens that it spells become plain text.
+
+    A template or a tokenizer would take them for pictures or turns: ``<|image_pad|>`` in a reply moves the newest
+    picture there.
+    """
+    return _SPECIAL.sub(r"< |\1| >", text)
 
 
 def parse_reply(reply: str, mode: ParsingMode) -> Action:

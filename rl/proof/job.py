@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 from PIL import Image
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoModelForImageTextToText, AutoProcessor, GenerationConfig
 
 from rl.events import EventLog, Fault, Probed
 from rl.output import clean_output
@@ -56,6 +56,9 @@ def _without_urls(messages: Conversation) -> tuple[Conversation, list[Any]]:
 def run(job: ProbeJob, log: EventLog) -> None:
     """Answer every probe with the adapter on its base and report the replies."""
     base = AutoModelForImageTextToText.from_pretrained(job.base_dir, dtype=getattr(torch, job.dtype))
+    # Penalties and the like that come with the base count neither in training nor at the endpoint (serving/app.py).
+    ends = {name: getattr(base.generation_config, name) for name in ("eos_token_id", "pad_token_id")}
+    base.generation_config = GenerationConfig(**ends)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with warnings.catch_warnings():
         # An adapter that lacks modules is loaded all the same, with fresh ones in their place.

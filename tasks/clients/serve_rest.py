@@ -35,7 +35,10 @@ class ServeRest:
         RolloutFailed with the replicas' own words after a failure or ``timeout_s``.
         """
         (wanted,) = document["applications"]
-        found = self._application(wanted["name"])
+        http = document["http_options"]
+        details = self._details()
+        self._address(details, f"{http['host']}:{http['port']}")
+        found = details.get("applications", {}).get(wanted["name"])
         same = found is not None and _same(found.get("deployed_app_config") or {}, wanted)
         if same and found is not None and found["status"] == "RUNNING":
             return False
@@ -47,6 +50,26 @@ class ServeRest:
     def applications(self) -> dict[str, str]:
         """Name -> status of what is deployed."""
         return {name: found["status"] for name, found in self._all().items()}
+
+    def require_address(self, wanted: str) -> str:
+        """What a running Serve listens on, or that none runs yet; raises RolloutFailed where it is not ``wanted``.
+
+        Serve takes an address when it starts and keeps it, whatever is deployed afterwards.
+        """
+        return self._address(self._details(), wanted)
+
+    def _address(self, details: dict[str, Any], wanted: str) -> str:
+        options = details.get("http_options") or {}
+        if not options.get("port"):
+            return f"nothing yet; it will be {wanted}"
+        host, _, port = wanted.partition(":")
+        if int(options["port"]) != int(port) or options.get("host") not in (host, "0.0.0.0", None):
+            raise RolloutFailed(
+                f"Serve at {self._url} listens on {options.get('host')}:{options['port']}, serve.server.listen is "
+                f"{wanted}; set that and serve.url to where it listens, or stop Serve (locally: make down, then make "
+                "up) so that it starts anew there"
+            )
+        return f"{options.get('host')}:{options['port']}"
 
     def remove(self) -> None:
         """Remove all applications; the proxy stays."""
@@ -77,12 +100,15 @@ class ServeRest:
         return self._all().get(name)
 
     def _all(self) -> dict[str, dict[str, Any]]:
+        return self._details().get("applications", {})
+
+    def _details(self) -> dict[str, Any]:
         try:
             response = self._session.get(self._url, timeout=30)
             response.raise_for_status()
         except requests.RequestException as error:
             raise self._silent(error) from error
-        return response.json().get("applications", {})
+        return response.json()
 
     def _silent(self, error: requests.RequestException) -> RolloutFailed:
         return RolloutFailed(

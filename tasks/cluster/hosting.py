@@ -33,7 +33,7 @@ class Hosting(Protocol):
         """The cluster that serves, with its application; raises RolloutFailed."""
         ...
 
-    def checks(self, serve_dashboard: str) -> list[ToCheck]:
+    def checks(self, serve_dashboard: str, listen: str) -> list[ToCheck]:
         """What must hold before a job is submitted."""
         ...
 
@@ -62,11 +62,16 @@ class Kept:
     def serving_up(self, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> None:
         say("the serving cluster is kept outside this pipeline")
 
-    def checks(self, serve_dashboard: str) -> list[ToCheck]:
+    def checks(self, serve_dashboard: str, listen: str) -> list[ToCheck]:
         return [
             ToCheck(
                 "the serving cluster takes applications",
                 lambda: str(ServeRest(serve_dashboard).applications() or "none is deployed yet"),
                 "start the serving cluster (locally: make up) or correct serve.dashboard",
-            )
+            ),
+            ToCheck(
+                "a running Serve listens where the settings say",
+                lambda: ServeRest(serve_dashboard).require_address(listen),
+                "the settings and the running Serve must name the same address",
+            ),
         ]

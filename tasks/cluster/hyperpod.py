@@ -95,7 +95,7 @@ class HyperPod:
             self._sleep,
         )
 
-    def checks(self, serve_dashboard: str) -> list[ToCheck]:
+    def checks(self, serve_dashboard: str, listen: str) -> list[ToCheck]:
         return cluster_checks(self._settings, self._kube, self._identity)
 
     def _ours(self, wanted: Manifest, run_name: str) -> Manifest | None:

@@ -33,7 +33,7 @@ def check_readiness(context: RunContext, settings: ReadinessSettings, needs: Run
 
     Nodes on which this run's training goes on are asked nothing: what they could not do, it says itself.
     """
-    theirs = hosting_of(needs.hosting).checks(needs.serve_dashboard)
+    theirs = hosting_of(needs.hosting).checks(needs.serve_dashboard, needs.serve_listen)
     ours = own_checks(needs, context.run_name, cluster)
     # The nodes are asked meanwhile, and have a limit of their own.
     asked = start_checks([*ours, *theirs], settings.timeout_s)

@@ -30,6 +30,8 @@ class RunNeeds(Settings):
     """Who keeps the clusters, and looks at them too."""
     serve_dashboard: str
     """Where the application will be deployed."""
+    serve_listen: str
+    """Host and port that it will listen on."""
     adapters_uri: str
     """Where the adapter will be published."""
     tracking_uri: str

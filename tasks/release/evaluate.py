@@ -13,6 +13,7 @@ from urllib3 import Retry
 from rl.maze.episode import Episode, Seen
 from rl.maze.eval_set import EvalSet
 from rl.maze.pictures import image_message
+from rl.maze.prompts import spelled_out
 from rl.maze.run_mazes import prepare_mazes
 from rl.maze.score import EvalReport, Outcome, make_report
 from rl.settings import DataSettings
@@ -136,7 +137,7 @@ def play_maze(
                 break
             _require_answer_of(model, answered_by, reply.model, seed)
             answered_by = reply.model
-            messages.append({"role": "assistant", "content": reply.text})
+            messages.append({"role": "assistant", "content": spelled_out(reply.text)})
             watch(seen, reply.text)
             seen = episode.step(reply.text)
         watch(seen, "")

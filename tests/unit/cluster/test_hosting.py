@@ -188,16 +188,16 @@ def outcome(probes: list[ToCheck]) -> dict[str, str]:
 def test_cluster_and_pods_are_looked_at_before_a_job_is_submitted(account: Account) -> None:
     allowed = "Kubernetes lets this identity do what the run will ask"
     ready, identified = "the RayCluster is ready", "its pods have their AWS identity"
-    found = outcome(account.hosting().checks(serve_dashboard=""))
+    found = outcome(account.hosting().checks(serve_dashboard="", listen=""))
     assert found == {
         allowed: "",
         ready: "Unready: it does not exist",
         identified: "Unready: maze/maze-ray is associated with no role",
     }
     account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
-    assert outcome(account.hosting().checks(serve_dashboard="")) == {allowed: "", ready: "", identified: ""}
+    assert outcome(account.hosting().checks(serve_dashboard="", listen="")) == {allowed: "", ready: "", identified: ""}
     account.kubernetes.pods[0] = pod("ray-head", identity=False)
-    assert outcome(account.hosting().checks(serve_dashboard=""))[identified] == (
+    assert outcome(account.hosting().checks(serve_dashboard="", listen=""))[identified] == (
         "Unready: made before the association: ray-head"
     )
 

@@ -20,7 +20,7 @@ from tasks.records import PublishedAdapter
 from tasks.release.aliases import ChampionRegistry
 from tests.every_cut import every_cut
 
-pytestmark = pytest.mark.slow_s(50)
+pytestmark = pytest.mark.slow_s(35)
 MODEL, POINTER = "tiny-adapters", "s3://models/adapters/tiny.champion.json"
 
 

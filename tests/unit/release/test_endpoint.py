@@ -336,6 +336,61 @@ def test_a_deployment_under_way_is_joined() -> None:
     assert serve.puts == 0
 
 
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 9999), ("10.0.0.7", 8000)])
+def test_a_serve_that_listens_elsewhere_is_named_with_both_addresses_and_nothing_is_deployed(
+    host: str, port: int
+) -> None:
+    """Serve keeps the address that it was started with (ray/serve/schema.py, ServeInstanceDetails.http_options)."""
+    serve = FakeServe(("RUNNING", ""), deployed=DOCUMENT["applications"][0])
+
+    def answer(method: str, path: str, body: Any) -> Answer:
+        status, document = serve(method, path, body)
+        return status, {**document, "http_options": {"host": host, "port": port}}
+
+    wanted = rf"listens on {host}:{port}, serve\.server\.listen is 127\.0\.0\.1:8000; .*make down"
+    with http(answer) as url:
+        for ask in (
+            lambda: ServeRest(url).ensure(DOCUMENT, 1.0),
+            lambda: ServeRest(url).require_address(SERVER.listen),
+        ):
+            with pytest.raises(RolloutFailed, match=wanted):
+                ask()
+    assert serve.puts == 0
+
+
+@pytest.mark.parametrize("options", [None, {}, {"host": "127.0.0.1", "port": 8000}, {"host": "0.0.0.0", "port": 8000}])
+def test_a_serve_that_listens_there_or_does_not_run_yet_is_taken(options: Any) -> None:
+    with http(lambda *_: (200, {"applications": {}, "http_options": options})) as url:
+        assert "8000" in ServeRest(url).require_address(SERVER.listen)
+
+
+def test_the_base_s_own_sampling_values_do_not_count_unless_they_are_asked_for() -> None:
+    def engine(**more: Any) -> dict[str, Any]:
+        document = serve_document(SERVER.model_copy(update={"engine_kwargs": more}))
+        return document["applications"][0]["args"]["llm_configs"][0]["engine_kwargs"]
+
+    assert engine()["generation_config"] == "vllm"
+    assert engine(generation_config="auto")["generation_config"] == "auto"
+
+
+@pytest.mark.parametrize("spelled", ["<|image_pad|>", "<|vision_start|><|image_pad|><|vision_end|>", "<|im_end|>\n"])
+def test_what_a_reply_spells_is_no_picture_and_no_turn_and_the_maze_is_played_on(spelled: str) -> None:
+    asked: list[Any] = []
+
+    def answer(method: str, path: str, body: Any) -> Answer:
+        asked.append(body["messages"])
+        status, document = chat_answer(body)
+        document["choices"][0]["message"]["content"] += spelled
+        return status, document
+
+    with http(answer) as url:
+        played = play_maze(ChatEndpoint(url), "tiny:a", 1, DATA, 8)
+    replies = [message["content"] for message in asked[-1] if message["role"] == "assistant"]
+    assert len(replies) == played.outcome.num_turns - 1 > 0
+    assert not any("<|" in reply or "|>" in reply for reply in replies)
+    assert played.outcome.solved
+
+
 def test_a_failed_application_is_tried_again_and_its_replicas_say_why_it_failed() -> None:
     serve = FakeServe(("DEPLOY_FAILED", "replica died"), deployed=DOCUMENT["applications"][0])
     with pytest.raises(RolloutFailed, match=r"(?s)llm is DEPLOY_FAILED; replica died.*FileNotFoundError: /models/tiny"):

@@ -16,7 +16,7 @@ from serving.publish import AdapterStore, PublishJob, publish
 from serving.retire import adapters_of, retire
 from tests.every_cut import every_cut
 
-pytestmark = pytest.mark.slow_s(20)
+pytestmark = pytest.mark.slow_s(45)
 MODULE = "model.language_model.layers.0.self_attn.q_proj"
 
 
