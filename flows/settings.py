@@ -124,6 +124,12 @@ class RetrainSettings(Settings):
                 f"play.max_reply_tokens is {reply}, train.grpo.max_reply_tokens {trained}: the endpoint's evaluation "
                 "could not be compared with training's; set both alike"
             )
+        served, played = self.serve.server.max_model_len, self.train.engine.max_model_len
+        if served < played:
+            raise ValueError(
+                f"serve.server.max_model_len is {served}, train.engine.max_model_len {played}: the endpoint would "
+                "refuse episodes that training plays to their end; raise the one or lower the other"
+            )
         images, turns = self.serve.server.max_images, self.train.data.max_turns
         if images < turns:
             raise ValueError(

@@ -39,6 +39,8 @@ class EngineSettings(Settings):
     """No graph capture."""
     max_model_len: int = Field(ge=256)
     """Longest episode, in tokens."""
+    px_per_image_token: int = Field(default=32, ge=1)
+    """Side of the square that becomes one token, in pixels: a patch times how many are merged (Qwen3-VL: 32)."""
     max_num_seqs: int = Field(default=64, ge=1)
     """Episodes that one engine generates for at a time."""
     max_num_batched_tokens: int = Field(default=8192, ge=256)
@@ -134,6 +136,23 @@ class TrainSettings(Settings):
     def num_gpus(self) -> int:
         """GPUs (or logical GPUs) of policy and engines; colocated engines share the policy's."""
         return self.num_policy_gpus + (0 if self.engine.colocate else self.engine.num_engines)
+
+    @property
+    def min_episode_tokens(self) -> int:
+        """What a whole episode takes at least: a picture and a reply each turn, no text counted."""
+        maze, side_px = self.data.maze, self.engine.px_per_image_token
+        picture = round(maze.height * maze.cell_px / side_px) * round(maze.width * maze.cell_px / side_px)
+        return self.data.max_turns * (self.grpo.max_reply_tokens + picture)
+
+    @model_validator(mode="after")
+    def _holds_an_episode(self) -> TrainSettings:
+        if self.engine.max_model_len < self.min_episode_tokens:
+            raise ValueError(
+                f"engine.max_model_len is {self.engine.max_model_len}, {self.data.max_turns} turns of a picture and "
+                f"{self.grpo.max_reply_tokens} reply tokens take {self.min_episode_tokens} and their text besides; "
+                "raise it, or lower data.max_turns or grpo.max_reply_tokens"
+            )
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainSettings:

@@ -82,6 +82,15 @@ def test_prefect_s_server_takes_every_deployment_as_it_is_filled_in(name: str) -
         ({"serve.server.max_lora_rank": 16}, "train.lora.rank is 32, serve.server.max_lora_rank 16"),
         ({"serve.server.max_images": 8}, "serve.server.max_images is 8, an episode has up to 15"),
         ({"play.max_reply_tokens": 16}, "play.max_reply_tokens is 16, train.grpo.max_reply_tokens 8"),
+        (
+            {"serve.server.max_model_len": 1024},
+            "serve.server.max_model_len is 1024, train.engine.max_model_len 2048: the endpoint would refuse",
+        ),
+        (
+            {"serve.server.max_model_len": 1024, "train.engine.max_model_len": 1024},
+            "engine.max_model_len is 1024, 15 turns of a picture and 8 reply tokens take 1065 and their text besides",
+        ),
+        ({"train.data.max_turns": 30, "serve.server.max_images": 30}, "30 turns of a picture and 8 reply tokens take"),
         ({"run_name": "Not a name"}, "run_name"),
         ({"image.kind": "podman"}, "image"),
         ({"run_name": "nightly-"}, "'nightly-' .* a letter or digit at both ends, .*Kubernetes' label values"),
