@@ -72,7 +72,9 @@ class JobStory:
     num_lines: int = 0
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=20))
     told: dict[int, dict[str, object]] = field(default_factory=dict)
-    """Step -> what the sinks know of it from this attempt: numbers by name, the evaluation, what was saved."""
+    """Step -> what the sinks know of it from this attempt: the evaluation, what was saved."""
+    numbers: dict[int, dict[str, float]] = field(default_factory=dict)
+    """Step -> the numbers that the sinks know of it from this attempt."""
 
     def hear(self, line: str, sinks: Sinks) -> None:
         """Take in one log line."""
@@ -118,8 +120,7 @@ class JobStory:
                 if self._is_news(event.step, event.kind, event):
                     sinks.saved(event)
             case Resumed():
-                self._begin_attempt(event)
-                sinks.attempt(event.attempt, event.step)
+                self._begin_attempt(event, sinks)
             case Probed():
                 self.probes[event.number] = event
             case Checked():
@@ -130,16 +131,26 @@ class JobStory:
                 self.faults.append(event)
                 sinks.line(f"{event.boundary}: {event.message}")
 
-    def _begin_attempt(self, event: Resumed) -> None:
-        """What was told of later steps belongs to a training that was not gone on with."""
+    def _begin_attempt(self, event: Resumed, sinks: Sinks) -> None:
+        """What was told of later steps belongs to a training that was not gone on with; what led here is told again:
+        this attempt's curve begins with it."""
         self.resumed_from_step, self.attempt, self.last_step = event.step, event.attempt, event.step
         self.evaluations = {step: report for step, report in self.evaluations.items() if step <= event.step}
         self.exports = {step: export for step, export in self.exports.items() if step <= event.step}
         self.checkpoint_steps = {step for step in self.checkpoint_steps if step <= event.step}
-        self.num_earlier_faults, self.told = len(self.faults), {}
+        self.numbers = {step: values for step, values in self.numbers.items() if step <= event.step}
+        self.told = {step: known for step, known in self.told.items() if step <= event.step}
+        self.num_earlier_faults = len(self.faults)
+        sinks.attempt(event.attempt, event.step)
+        for step in sorted(self.numbers):
+            sinks.metrics(step, self.numbers[step])
+        for step in sorted(self.evaluations):
+            sinks.evaluation(self.evaluations[step])
 
     def _tell_numbers(self, step: int, values: Mapping[str, float], sinks: Sinks) -> None:
-        news = {name: value for name, value in values.items() if self._is_news(step, f"number {name}", value)}
+        known = self.numbers.setdefault(step, {})
+        news = {name: value for name, value in values.items() if name not in known or known[name] != value}
+        known |= news
         if news:
             sinks.metrics(step, news)
 

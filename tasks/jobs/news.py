@@ -13,7 +13,7 @@ from tasks.run import RunContext, RunLog
 from tasks.settings import dotted
 
 ORDER = "train_job.json"
-"""What a run's checkpoints were trained with, kept in its MLflow run; each attempt's run has its own."""
+"""What a run's checkpoints were trained with, kept in its MLflow run."""
 
 
 class JobNews:
@@ -31,7 +31,6 @@ class JobNews:
         self._log.tags({"maze.resumed_from_step": str(from_step)})
         if self._order is not None:
             self._log.params(dotted(self._order.model_dump(mode="json")))
-            self._log.text(self._order.model_dump_json(indent=1), ORDER)
 
     def line(self, text: str) -> None:
         self._page.say(text)

@@ -52,10 +52,20 @@ def test_the_same_told_twice_by_one_attempt_is_told_to_the_sinks_once() -> None:
     assert again[len(once) :] == [("metrics", 4, {"loss": 2.0, "rate": 1.0})]
 
 
-def test_another_attempt_s_equal_numbers_are_its_own() -> None:
-    numbers = Metrics(step=4, values={"loss": 1.0})
-    sinks = heard(begins(1, 0), numbers, begins(2, 4), numbers)[1]
-    assert sinks.heard.count(("metrics", 4, {"loss": 1.0})) == 2
+def test_another_attempt_s_curve_begins_with_what_led_to_it_and_nothing_that_it_broke_off() -> None:
+    def numbers(step: int, loss: float) -> Metrics:
+        return Metrics(step=step, values={"loss": loss})
+
+    _, sinks = heard(
+        begins(1, 0), numbers(4, 1.0), Evaluated(report=report(4, 3)), numbers(5, 57.0), begins(2, 4), numbers(5, 20.0)
+    )
+    own = sinks.heard[sinks.heard.index(("attempt", 2, 4)) :]
+    assert own == [
+        ("attempt", 2, 4),
+        ("metrics", 4, {"loss": 1.0, **report(4, 3).metrics()}),
+        ("evaluation", 4, 3),
+        ("metrics", 5, {"loss": 20.0}),
+    ]
 
 
 def test_the_fault_that_ended_a_job_is_named_and_what_it_survived_is_history() -> None:

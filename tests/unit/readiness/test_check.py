@@ -90,12 +90,12 @@ def test_the_nodes_are_asked_while_the_other_checks_run(monkeypatch: pytest.Monk
         return (Check(name="nodes", holds=True, found="fine"),)
 
     waits = ToCheck("own", lambda: str(nodes_are_asked.wait(10)), "wait")
-    monkeypatch.setattr(readiness, "hosting_of", lambda hosting: SimpleNamespace(checks=lambda dashboard: []))
+    monkeypatch.setattr(readiness, "hosting_of", lambda hosting: SimpleNamespace(checks=lambda *asked: []))
     monkeypatch.setattr(readiness, "own_checks", lambda *asked: [waits])
     monkeypatch.setattr(readiness, "check_nodes", on_nodes)
     monkeypatch.setattr(readiness, "ready_job", lambda *asked: None)
     cluster: Any = SimpleNamespace(jobs_address="http://ray", job=None, own_job="")
-    needs: Any = SimpleNamespace(hosting=None, serve_dashboard="", adapters_uri="s3://models/a")
+    needs: Any = SimpleNamespace(hosting=None, serve_dashboard="", serve_listen="", adapters_uri="s3://models/a")
     readiness.check_readiness.fn(context, ReadinessSettings(timeout_s=20.0), needs, cluster)
     assert events == ["table readiness", "log readiness.json"]
     assert '"found": "True"' in context.run.texts["readiness.json"]  # type: ignore[attr-defined]
@@ -202,7 +202,7 @@ def test_nodes_on_which_this_run_trains_already_are_asked_nothing(
     asked: list[str] = []
     for name, answer in {
         "own_checks": [ToCheck("ray", lambda: "6 GPUs", "")],
-        "hosting_of": SimpleNamespace(checks=lambda dashboard: []),
+        "hosting_of": SimpleNamespace(checks=lambda *asked: []),
         "ready_job": None,
         "StoreCheck": None,
     }.items():
@@ -210,7 +210,7 @@ def test_nodes_on_which_this_run_trains_already_are_asked_nothing(
     monkeypatch.setattr(readiness, "check_nodes", lambda *args: asked.append("nodes") or [])
     job = JobSettings(project_dir="/p", python="python")
     cluster = ClusterRef(jobs_address="http://ray", ray_version="2", num_gpus=2, job=job, own_job=own_job)
-    needs: Any = SimpleNamespace(hosting=None, serve_dashboard="", adapters_uri="s3://b/a")
+    needs: Any = SimpleNamespace(hosting=None, serve_dashboard="", serve_listen="", adapters_uri="s3://b/a")
     settings: Any = SimpleNamespace(timeout_s=1, nodes=None)
     check_readiness.fn(recording()[0], settings, needs, cluster)
     assert asked == ([] if own_job else ["nodes"])

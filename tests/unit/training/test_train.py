@@ -16,7 +16,7 @@ from tasks.jobs.api import JobState
 from tasks.jobs.follow import JobStory
 from tasks.jobs.news import JobNews
 from tasks.jobs.submit import entrypoint, submit_once
-from tasks.settings import JobSettings
+from tasks.settings import JobSettings, dotted
 from tasks.training.train import order_training, takes_up
 from tests.recording import RecordingLog, recording
 from tests.unit.samples import MAZES, report
@@ -152,7 +152,7 @@ def test_each_attempt_s_figures_evaluations_and_settings_are_a_run_of_their_own(
     assert story.attempt == 2
     assert isinstance(context.run, RecordingLog)
     first, second = (context.run.children[f"training-{number}"] for number in (1, 2))
-    assert TrainJob.model_validate_json(first.texts["train_job.json"]) == order
+    assert events.count(f"params {len(dotted(order.model_dump(mode='json')))}") == 2
     assert "evaluations/step_000016.json" in second.texts
     assert "evaluations/step_000016.json" not in first.texts
     assert [event for event in events if event.startswith("metrics")] == ["metrics 13", "metrics 13", "metrics 16"]
