@@ -8,7 +8,7 @@
 | S3 | botocore, ``serving/store.py`` | names never change their meaning; the champion is looked at afterwards |
 | CodeBuild and its logs | botocore, ``tasks/image/codebuild.py`` | builds carry a token of their own |
 | Ray Jobs | ``tasks/jobs/ray_session.py`` | jobs are submitted under names |
-| Kubernetes | ``PATIENT``, as the client's ``Configuration.retries`` | objects are named; "exists already" is known |
+| Kubernetes | nobody yet: a request that gets no answer ends its stage | the next attempt finds what this one made |
 
 What a server says of the request itself - 400, 404, and 500, which is how engines report their death - is final.
 """
