@@ -8,7 +8,7 @@
 | S3 | botocore, ``serving/store.py`` | names never change their meaning; the champion is looked at afterwards |
 | CodeBuild and its logs | botocore, ``tasks/image/codebuild.py`` | builds carry a token of their own |
 | Ray Jobs | ``tasks/jobs/ray_session.py`` | jobs are submitted under names |
-| Kubernetes | nobody yet: a request that gets no answer ends its stage | the next attempt finds what this one made |
+| Kubernetes | ``PATIENT_READS``; a change without an answer ends its stage | the next attempt finds what is made |
 
 What a server says of the request itself - 400, 404, and 500, which is how engines report their death - is final.
 """
@@ -32,6 +32,8 @@ PATIENT = Retry(
     retry_after_max=30,
 )
 """At once, then after 1, 2, 4 and 8 s; or when the server says."""
+PATIENT_READS = PATIENT.new(allowed_methods=frozenset({"GET"}))
+"""The same where only a look is sure to change nothing."""
 
 
 def patient_session(retry: Retry = PATIENT, num_connections: int = 10) -> requests.Session:

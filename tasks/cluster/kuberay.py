@@ -15,6 +15,7 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
+from tasks.clients.retry import PATIENT_READS
 from tasks.cluster.kube_words import KubeEvent, NodeHealth, event, has_identity, health, is_absent, refusal, trouble
 from tasks.errors import KubernetesRefused, KubernetesUnreachable
 
@@ -34,8 +35,10 @@ class KubeRay:
     """Raises KubernetesUnreachable when nobody answers, KubernetesRefused when the API server says no."""
 
     def __init__(self, kubeconfig: str, context: str | None = None, timeout_s: float = 30.0) -> None:
+        how = client.Configuration()
+        how.retries = PATIENT_READS
         try:
-            api = config.new_client_from_config(config_file=kubeconfig, context=context)
+            api = config.new_client_from_config(kubeconfig, context, client_configuration=how)
         except (config.ConfigException, FileNotFoundError) as error:
             raise KubernetesUnreachable(
                 f"{kubeconfig} gives no connection ({error}); write one with `aws eks update-kubeconfig --kubeconfig`"

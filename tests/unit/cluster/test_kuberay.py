@@ -225,7 +225,8 @@ def test_a_refusal_says_what_to_do(api: Api, status: int, remedy: str) -> None:
         kube.apply(ray_cluster(settings, "r", IMAGE))
 
 
-def test_no_kubeconfig_and_no_server_are_told_apart(tmp_path: Path) -> None:
+def test_no_kubeconfig_and_no_server_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("urllib3.util.retry.time.sleep", lambda seconds: None)
     with pytest.raises(KubernetesUnreachable, match=r"aws eks update-kubeconfig --kubeconfig"):
         KubeRay(str(tmp_path / "none"))
     with kubernetes_api(tmp_path) as (_, kubeconfig):
@@ -244,3 +245,23 @@ def test_a_deletion_that_never_ends_is_an_error_that_names_the_operator(api: Api
         wait_until_gone(
             kube, "RayCluster", "maze", "skyrl-visgym", 600, 1.0, sleep=lambda s: None, clock=lambda: next(times)
         )
+
+
+def test_a_look_that_gets_no_answer_now_is_made_again_and_a_change_is_not(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake, kube, settings = api
+    slept: list[float] = []
+    monkeypatch.setattr("urllib3.util.retry.time.sleep", lambda seconds: (slept.append(seconds), answers())[1])
+
+    def answers() -> None:
+        fake.refusal = None
+
+    fake.refusal = (503, "ServiceUnavailable", "the server is starting")
+    assert kube.look("RayCluster", "maze", "skyrl-visgym") is None
+    assert len(slept) == 1
+    fake.refusal = (503, "ServiceUnavailable", "the server is starting")
+    with pytest.raises(KubernetesRefused, match="the server is starting"):
+        kube.apply(ray_cluster(settings, "r", IMAGE), seen={"metadata": {"resourceVersion": "1"}})
+    assert len(slept) == 1
+    assert fake.changes == []
