@@ -22,6 +22,7 @@ class RunDirs:
         self.train_rows = self.root / "data" / "train.parquet"
         self.eval_rows = self.root / "data" / "eval.parquet"
         self.events = self.root / "events.jsonl"
+        self.order = self.root / "train_job.json"
 
 
 def skyrl_overrides(job: TrainJob, dirs: RunDirs, resume_path: str | None) -> SkyRLOverrides:

@@ -19,7 +19,7 @@ from rl.grpo.cpu import bridge as cpu_bridge
 from rl.grpo.ray_metrics import RunGauges
 from rl.grpo.rows import write_rows
 from rl.grpo.settings import TrainJob
-from rl.grpo.start import begin_attempt, is_finished, tell_the_end_again
+from rl.grpo.start import begin_attempt, is_finished, keep_order, tell_the_end_again
 from rl.maze.run_mazes import Mazes, prepare_mazes
 from rl.model_files import missing_files
 from rl.output import clean_output
@@ -63,6 +63,7 @@ def run(
     mazes = check_before_start(job, dirs)
     write_rows(dirs.train_rows, mazes.train_seeds, job.train.data, "train")
     write_rows(dirs.eval_rows, [maze.seed for maze in mazes.eval_set.mazes], job.train.data, "eval")
+    keep_order(job, dirs)
     told = log.earlier()
     if is_finished(job, told):
         tell_the_end_again(job, log, told)

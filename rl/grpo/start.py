@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 from rl.events import EventLog, Fault, Progress, Resumed, Saved, Told
-from rl.grpo.checkpoints import Checkpoint, Found, find_checkpoint, set_aside
+from rl.grpo.checkpoints import Checkpoint, Found, find_checkpoint, set_aside, step_folders
 from rl.grpo.config_table import RunDirs
 from rl.grpo.settings import TrainJob
 
 
+class OtherTraining(RuntimeError):
+    """The folder has checkpoints of a training with other settings."""
+
+
 class NothingToGoOnFrom(RuntimeError):
     """Checkpoints are there, none is whole, and nobody asked for a restart."""
+
+
+def keep_order(job: TrainJob, dirs: RunDirs) -> None:
+    """Write down what this folder's checkpoints are trained with.
+
+    Raises OtherTraining where those that are there were trained with something else.
+    """
+    if dirs.order.is_file() and step_folders(dirs.checkpoints):
+        try:
+            job.adds_steps_to(dirs.order.read_text())
+        except ValueError as error:
+            raise OtherTraining(f"{dirs.checkpoints}: {error}") from error
+    dirs.root.mkdir(parents=True, exist_ok=True)
+    unfinished = dirs.order.with_suffix(".part")
+    unfinished.write_text(job.model_dump_json(indent=1))
+    unfinished.rename(dirs.order)
 
 
 def is_finished(job: TrainJob, told: Told) -> bool:

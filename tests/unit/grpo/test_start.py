@@ -12,7 +12,7 @@ from rl.events import Evaluated, Event, EventLog, Fault, Metrics, Progress, Resu
 from rl.grpo.config_table import RunDirs
 from rl.grpo.job import run
 from rl.grpo.settings import TrainJob
-from rl.grpo.start import NothingToGoOnFrom, begin_attempt, is_finished
+from rl.grpo.start import NothingToGoOnFrom, OtherTraining, begin_attempt, is_finished, keep_order
 from rl.maze.run_mazes import prepare_mazes
 from rl.maze.score import EvalReport
 from tests.unit.grpo.folders import write_checkpoint
@@ -203,3 +203,25 @@ def test_a_run_that_had_ended_tells_its_story_again_and_trains_nothing(
 def test_a_restart_is_no_other_training(job: TrainJob) -> None:
     asked = job.model_copy(update={"train": job.train.model_copy(update={"restart": True})})
     assert asked.adds_steps_to(job.model_dump_json()) == 0
+
+
+def test_a_folder_s_checkpoints_are_gone_on_with_by_the_same_training_or_a_longer_one_and_by_no_other(
+    job: TrainJob,
+) -> None:
+    def changed(**grpo: Any) -> TrainJob:
+        document = job.model_dump()
+        document["train"]["grpo"] |= grpo
+        return TrainJob.model_validate(document)
+
+    dirs = RunDirs(job.train.shared_dir, job.run_name)
+    keep_order(job, dirs)
+    keep_order(changed(seed=7), dirs)
+    keep_order(job, dirs)
+    write_checkpoint(dirs.checkpoints, 4, 1)
+    keep_order(job, dirs)
+    longer = changed(max_steps=job.train.grpo.max_steps + 4)
+    keep_order(longer, dirs)
+    for other in (changed(seed=7), changed(max_steps=longer.train.grpo.max_steps, learning_rate=0.5), job):
+        with pytest.raises(OtherTraining, match=r"train\.grpo\.(seed|learning_rate|max_steps) is "):
+            keep_order(other, dirs)
+    assert TrainJob.model_validate_json(dirs.order.read_text()) == longer
