@@ -97,7 +97,7 @@ def test_mlflow_holds_parent_and_child_finished_with_metrics_and_evaluations(
     parent, child = (client.get_run(report["mlflow"][key]) for key in ("parent_run_id", "child_run_id"))
     assert (parent.info.status, child.info.status) == ("FINISHED", "FINISHED")
     assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
-    assert child.data.tags["ray.train"] == "rehearsal-train-1"
+    assert parent.data.tags["ray.train"] == "rehearsal-train-1"
     solved = client.get_metric_history(child.info.run_id, "eval/solved")
     assert [point.step for point in solved] == [0, 1]
     assert {"policy/final_loss", "rollouts/dropped_trajectories", "timing/generate"} <= set(child.data.metrics)

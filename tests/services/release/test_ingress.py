@@ -17,7 +17,8 @@ from serving.champion import Champion, ChampionObject
 
 pytestmark = pytest.mark.slow_s(60)
 ROOT = Path(__file__).resolve().parents[3]
-URI = "s3://models/adapters/tiny.champion.json"
+# Moto keeps its buckets for the whole process: one that no other file fills.
+URI = "s3://ingress/adapters/tiny.champion.json"
 ASKED = (
     "models",
     "model tiny:champion",
@@ -43,9 +44,9 @@ def s3(moto: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Any:
     for name, value in moto.items():
         monkeypatch.setenv(name, value)
     client = boto3.client("s3")
-    client.create_bucket(Bucket="models")
+    client.create_bucket(Bucket="ingress")
     for adapter in ("r-step-4", "r-step-8"):
-        client.put_object(Bucket="models", Key=f"adapters/tiny/{adapter}/adapter_config.json", Body=b"{}")
+        client.put_object(Bucket="ingress", Key=f"adapters/tiny/{adapter}/adapter_config.json", Body=b"{}")
     return client
 
 
