@@ -24,10 +24,11 @@ $(UV):
 	if [ -z "$$found" ]; then echo "error: no Python 3.12 found; install one, or name it: make $(MAKECMDGOALS) PYTHON312=/path/to/python3.12" >&2; exit 1; fi; \
 	"$$found" -m venv .local/uv && .local/uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-.venv/.synced: locks/flows.txt | $(UV)
+.venv/.synced: locks/flows.txt pyproject.toml | $(UV)
 	@echo "installing .venv (orchestrator)"
 	@$(UV) venv --quiet --allow-existing --python .local/uv/bin/python .venv
-	@$(UV) pip sync --quiet --require-hashes --python .venv/bin/python locks/flows.txt && touch $@
+	@$(UV) pip sync --quiet --require-hashes --python .venv/bin/python locks/flows.txt
+	@$(UV) pip install --quiet --no-deps --no-build-isolation --python .venv/bin/python --editable . && touch $@
 
 .venv-train/.synced: locks/train.txt | $(UV)
 	@echo "installing .venv-train (SkyRL, vLLM)"

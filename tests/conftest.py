@@ -42,7 +42,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if TOOK_S:
         terminalreporter.section("time per file")
     for path, took_s in sorted(TOOK_S.items(), key=lambda entry: entry[1]):
-        declared = f"  (declared {DECLARED_S[path]:g} s)" if DECLARED_S[path] else ""
+        declared = f"  (declared {DECLARED_S[path]:g} s)" if DECLARED_S.get(path) else ""
         terminalreporter.write_line(f"{took_s:8.1f} s  {path}{declared}")
 
 
