@@ -87,7 +87,8 @@ check: setup ## format, lint, types, import rules: what CI checks
 
 test: setup ## the whole suite
 	@$(MAKE) --no-print-directory check
-	@.venv/bin/python -m pytest tests/unit tests/services
+	@.venv/bin/python -m pytest tests/unit -n 2 --dist loadfile
+	@.venv/bin/python -m pytest tests/services
 	@.venv-train/bin/python -m pytest tests/train
 
 test-isa: .venv-train/.synced ## the train tests as other processors run them: without AVX-512, without AVX; one thread, two
