@@ -60,7 +60,9 @@ def main() -> None:
     draw_curve(left.add_subplot(), solved)
     first, best = next(iter(solved)), max(solved, key=lambda step: solved[step])
     with Image.open(REPLAYS) as replays:
-        for row, (name, title) in enumerate((("before", f"at step {first}: out of turns"), ("after", f"at step {best}: solved"))):
+        for row, (name, title) in enumerate(
+            (("before", f"at step {first}: out of turns"), ("after", f"at step {best}: solved"))
+        ):
             for place, column in enumerate(WON):
                 axes = right.add_subplot(2, len(WON), row * len(WON) + place + 1)
                 axes.imshow(maze(replays, name, column))
