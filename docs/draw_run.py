@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -56,7 +57,8 @@ def draw_curve(axes: Axes, solved: dict[int, int]) -> None:
 def main() -> None:
     solved = solved_by_step(TABLE.read_text())
     figure = Figure(figsize=(11, 4), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.35))
+    sides: Any = figure.subfigures(1, 2, width_ratios=(1, 1.35))
+    left, right = sides
     draw_curve(left.add_subplot(), solved)
     first, best = next(iter(solved)), max(solved, key=lambda step: solved[step])
     with Image.open(REPLAYS) as replays:
