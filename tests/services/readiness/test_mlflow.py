@@ -31,7 +31,7 @@ BIN = Path(__file__).resolve().parents[3] / ".venv" / "bin"
 MANIFEST = list(yaml.safe_load_all(Path("docker/mlflow.yaml").read_text()))
 POD = next(doc for doc in MANIFEST if doc["kind"] == "Deployment")["spec"]["template"]["spec"]
 CONTAINER = POD["containers"][0]
-URI: str = deployments()["evaluate/hyperpod"]["parameters"]["settings"]["tracking"]["tracking_uri"]
+URI: str = deployments()["evaluate/hyperpod"]["parameters"]["platform"]["tracking"]["tracking_uri"]
 NAME, PORT = urlsplit(URI).hostname, urlsplit(URI).port
 
 
