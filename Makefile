@@ -58,8 +58,8 @@ plan: setup ## plan/hyperpod: what the run on AWS would create, take and cost; n
 base-model: up ## build and fine-tune the tiny base model again
 	@$(WITH_SERVICES) .venv/bin/python -m flows.cli.run base-model/local $(SET)
 
-deploy: up ## register the deployments in the Prefect UI
-	@$(WITH_SERVICES) for pool in local hyperpod; do .venv/bin/prefect work-pool create $$pool --type process --overwrite >/dev/null; done && .venv/bin/prefect --no-prompt deploy --all
+deploy: up ## register the deployments in the Prefect UI; those on AWS too: make deploy PROFILE=hyperpod
+	@$(WITH_SERVICES) for pool in local $(filter hyperpod,$(PROFILE)); do .venv/bin/prefect work-pool create $$pool --type process --overwrite >/dev/null; done && .venv/bin/prefect --no-prompt deploy -n '*/local' -n '*/local-long' -n plan/hyperpod $(if $(filter hyperpod,$(PROFILE)),-n '*/hyperpod')
 
 worker: up ## run what is started from the Prefect UI
 	@$(WITH_SERVICES) .venv/bin/prefect worker start --pool local

@@ -133,6 +133,13 @@ def as_markdown(report: Mapping[str, Any]) -> str:
     )
 
 
+def in_one_line(report: Mapping[str, Any]) -> str:
+    """``48/64, +15 over base, promoted``: what the flow run's state says."""
+    solved, gate = report["best"]["solved"], report["gate"]
+    end = "promoted" if gate["champion"] else f"not promoted ({gate['decision']})"
+    return f"{solved}/{report['eval_set']['num_mazes']}, {solved - report['base']['solved']:+d} over base, {end}"
+
+
 def curl_lines(report: Mapping[str, Any]) -> str:
     """Commands that ask the base and the adapter, as they are."""
     served = report["served"]

@@ -35,6 +35,7 @@ def tracked_run(
     role: str = "pipeline",
     tags: Mapping[str, str] | None = None,
     note: str = "",
+    links: Mapping[str, str] | None = None,
 ) -> Iterator[RunContext]:
     """A run in MLflow, open while the block runs: FINISHED after it, FAILED on an error, KILLED on a stop.
 
@@ -49,6 +50,9 @@ def tracked_run(
         run = KeptLog(to_mlflow, taker, Address(run_id=opened.run_id), opened.url, run_name)
         context = _context(run_name, run, PrefectPage(run_name, to_page.put))
         context.page.say(f"MLflow: {run.url}")
+        if links:
+            told = [f"- {name}: [{address}]({address})" for name, address in {"MLflow": run.url, **links}.items()]
+            context.page.markdown("links", "\n".join(told), "where to look")
         if changed:
             _tell_what_changed(context, params, changed)
         with _ended_by_its_verdict(run):
