@@ -65,6 +65,10 @@ class LocalServices:
         for name in reversed(PREFERRED_PORTS):
             self._say(f"{name} {'stopped' if self._processes.stop(name) else 'was not running'}")
 
+    def running(self) -> dict[str, Running]:
+        """Services that run, by name."""
+        return dict(self._found())
+
     def environment(self) -> dict[str, str]:
         """Addresses of the running services as environment variables."""
         port = {name: found.port for name, found in self._found()}

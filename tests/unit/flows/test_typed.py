@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from flows.cli.run import overrides_of
+from flows.cli.knobs import overrides_of
 from flows.cli.typed import Ambiguous, typed
 from flows.deployments import load_deployment, settings_type
 from flows.settings import RetrainSettings
@@ -98,7 +98,7 @@ def addresses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("addresses")
 def test_a_run_of_a_day_and_an_engine_s_number_go_through_to_the_settings() -> None:
     texts = overrides_of(
-        "retrain/hyperpod",
+        settings_type("retrain/hyperpod"),
         ["run_name=2026-11-30", f"{ENGINE}.x=9e-1", "train.grpo.learning_rate=1e-5", "hosting.namespace=123"],
     )
     settings = load_deployment("retrain/hyperpod", texts)[1]["settings"]
@@ -111,7 +111,7 @@ def test_a_run_of_a_day_and_an_engine_s_number_go_through_to_the_settings() -> N
 def test_settings_have_their_type_and_an_argument_without_a_value_is_named() -> None:
     assert settings_type("retrain/local") is RetrainSettings
     with pytest.raises(ValueError, match="'run_name' is no key=value"):
-        overrides_of("retrain/local", ["run_name"])
+        overrides_of(RetrainSettings, ["run_name"])
 
 
 @pytest.mark.usefixtures("addresses")
