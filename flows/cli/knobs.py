@@ -69,7 +69,8 @@ def _words(found: Mapping[str, Any], settings: type[BaseModel]) -> str:
 def _close_to(path: Sequence[int | str], settings: type[BaseModel]) -> str:
     """Fields beside the unknown one that it may have been meant for."""
     beside: Any = settings
-    for part in path[:-1]:
+    # The first part may be the flow's parameter that takes the settings.
+    for part in path[path[0] not in settings.model_fields : -1]:
         fields = getattr(beside, "model_fields", {})
         beside = fields[part].annotation if part in fields else None
     names = list(getattr(beside, "model_fields", {}))

@@ -43,6 +43,7 @@ KEEP_QUIET = {
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
     "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_LOGGING_LEVEL": "ERROR",
 }
 
 app = typer.Typer(
@@ -261,8 +262,8 @@ def _keep_services(do: Callable[..., object]) -> None:
 def _require(*names: str) -> None:
     from flows.cli.services import require, take_local_store
 
-    require(names)
     take_local_store()
+    require(names)
 
 
 def _history() -> RunHistory:
@@ -275,7 +276,7 @@ def _history() -> RunHistory:
 
 
 def _champion_line() -> str:
-    _require("MLFLOW_TRACKING_URI", "AWS_ENDPOINT_URL")
+    _require("MLFLOW_TRACKING_URI")
     from flows.deployments import load_deployment
     from tasks.release.champion import standing
 
