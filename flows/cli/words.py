@@ -39,8 +39,8 @@ def title(stage: str, about: str = "") -> str:
 
 def stage_line(news: Ended) -> str:
     """A stage that has ended: its name, what it found, how long it took."""
-    found = news.found if news.outcome == "completed" else news.outcome
-    return f"{title(news.stage, news.about):<26} {found + ', ' if found else ''}{duration(news.took_s)}"
+    found = f"{news.found}, " if news.found else ""
+    return f"{title(news.stage, news.about):<26} {found}{duration(news.took_s)}"
 
 
 @dataclass
