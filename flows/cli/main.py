@@ -235,6 +235,11 @@ def _told(verbose: bool) -> Iterator[Console]:
         _fail(str(error), NOT_RUNNING)
     except StageError as error:
         _fail(str(error), FAILED)
+    except Exception as error:
+        if verbose or isinstance(error, typer.Exit):
+            raise
+        first = next(iter(str(error).splitlines()), "")
+        _fail(f"{type(error).__name__}: {first}; VERBOSE=1 shows where it comes from", FAILED)
 
 
 def _fail(text: str, code: int) -> None:
