@@ -10,7 +10,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from flows.deployments import load_deployment
+from flows.deployments import load_settings
 from rl.maze.episode import Seen
 from rl.maze.run_mazes import prepare_mazes
 from tasks.release.evaluate import play_maze
@@ -49,7 +49,7 @@ def watch(settings: Any, model: str, seed: int, gif: Path) -> bool:
 
 def watch_one(model: str, seed: int | None, gif: Path) -> bool:
     """The same with the deployment's values where none are given; raises EndpointFailed."""
-    settings = load_deployment("evaluate/local", {})[1]["settings"]
+    settings = load_settings("evaluate/local", {})
     if seed is None:
         seed = prepare_mazes(settings.data).eval_set.mazes[0].seed
     return watch(settings, model or settings.model_id, seed, gif)

@@ -5,6 +5,7 @@ What a command needs is imported when it runs: help and completion must not wait
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -64,7 +65,8 @@ def run(
 ) -> None:
     """Run the whole pipeline: data, training, serving, evaluation, gate.
 
-    A knob is named bare (max_steps=4), everything else by its path in prefect.yaml. A run that was given a name
+    A knob is named bare (max_steps=4), everything else by its path with platform. in front
+    (platform.train.engine.max_num_seqs=32). A run that was given a name
     (run_name=NAME) goes on where it ended when it is run again. PROFILE may also be another deployment of
     prefect.yaml by its full name, such as evaluate/local.
     """
@@ -142,8 +144,8 @@ def compare(
 ) -> None:
     """Which settings of these runs differ, and what came of them."""
     with _told(verbose) as console:
-        from flows.cli.knobs import BadKnob
         from flows.cli.overview import comparison
+        from flows.cli.services import BadKnob
 
         history = _history()
         found = {name: history.named(name) for name in names}
@@ -219,13 +221,14 @@ def _told(verbose: bool) -> Iterator[Console]:
     """A console in the project's folder; what cannot be run ends here in a line of its own."""
     from rich.console import Console
 
-    from flows.cli.knobs import BadKnob
-    from flows.cli.services import NotRunning, enter_project
+    from flows.cli.services import BadKnob, NotRunning, enter_project
     from tasks.errors import StageError
 
     if not verbose:
         os.environ.update({name: value for name, value in KEEP_QUIET.items() if name not in os.environ})
         warnings.simplefilter("ignore")
+        # A line for each job that is over.
+        logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
     enter_project()
     try:
         yield Console(highlight=False)
@@ -273,19 +276,19 @@ def _require(*names: str) -> None:
 
 def _history() -> RunHistory:
     _require("MLFLOW_TRACKING_URI")
-    from flows.deployments import load_deployment
+    from flows.deployments import load_settings
     from tasks.clients.mlflow_history import RunHistory
 
-    tracking = load_deployment("rollback/local", {})[1]["settings"].tracking
+    tracking = load_settings("rollback/local", {}).tracking
     return RunHistory(tracking.tracking_uri, tracking.experiment)
 
 
 def _champion_line() -> str:
     _require("MLFLOW_TRACKING_URI")
-    from flows.deployments import load_deployment
+    from flows.deployments import load_settings
     from tasks.release.champion import standing
 
-    found = standing(load_deployment("rollback/local", {})[1]["settings"])
+    found = standing(load_settings("rollback/local", {}))
     return found.in_words() if found else "there is no champion yet"
 
 

@@ -68,17 +68,18 @@ def places(report: Mapping[str, Any], flow_run_url: str, ray_url: str) -> list[t
     ]
 
 
-def result_of_run(report: Mapping[str, Any], flow_run_url: str, ray_url: str) -> Group:
+def result_of_run(report: Mapping[str, Any], flow_run_url: str, ray_url: str) -> list[RenderableType]:
     """A finished run, from the table to the two questions that anybody can ask the endpoint."""
     parts: list[RenderableType] = [evaluations(report), Text(gate_sentence(report)), Text("")]
     found = [(name, url) for name, url in places(report, flow_run_url, ray_url) if url]
     parts += [Text(f"{name:<10}{url}") for name, url in found]
-    parts += [Text(f"{'took':<10}{duration(report['wall_s'])}"), Text("")]
-    return Group(*parts)
+    parts += [Text(f"{'took':<10}{duration(report['wall_s'])}")]
+    return parts
 
 
 def show(console: Console, report: Mapping[str, Any], flow_run_url: str, ray_url: str) -> None:
-    console.print(result_of_run(report, flow_run_url, ray_url), highlight=False)
+    for part in result_of_run(report, flow_run_url, ray_url):
+        console.print(part, soft_wrap=isinstance(part, Text), highlight=False)
     for line in curl_lines(report).splitlines():
         console.print(line, soft_wrap=True, highlight=False, markup=False)
 

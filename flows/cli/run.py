@@ -11,15 +11,14 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from rich.console import Console
 
 from flows.cli.failure import Failure, failure_of
 from flows.cli.interrupt import told_of_interrupts
-from flows.cli.knobs import BadKnob, overrides_of, refusal
 from flows.cli.result import leftovers, show
 from flows.cli.screen import Screen
-from flows.cli.services import require, take_local_store
+from flows.cli.services import BadKnob, require, take_local_store
 from flows.cli.typed import Ambiguous
 from tasks.watch import watched_by
 
@@ -49,7 +48,9 @@ def run_deployment(name: str, arguments: Sequence[str], screen: Screen, is_verbo
 
 def prepared(name: str, arguments: Sequence[str]) -> tuple[Any, dict[str, Any]]:
     """The flow and its validated parameters; the environment has what the deployment's runs get."""
-    from flows.deployments import UnknownDeployment, deployments, job_env, load_deployment, settings_type
+    from flows.cli.knobs import overrides_of, refusal
+    from flows.deployments import UnknownSetting, deployments, job_env, load_deployment, settings_type
+    from flows.parts import SettingsRefused
 
     known = deployments()
     if name not in known:
@@ -58,17 +59,12 @@ def prepared(name: str, arguments: Sequence[str]) -> tuple[Any, dict[str, Any]]:
     require([variable for variable in dict.fromkeys(wanted) if variable != "PROJECT_DIR"])
     if "SERVE_URL" in wanted or "SERVE_LISTEN" in wanted:
         take_local_store()
-    settings = settings_type(name)
     try:
-        overrides = overrides_of(settings, arguments)
-        flow, parameters = load_deployment(name, overrides)
-    except (UnknownDeployment, Ambiguous) as error:
+        flow, parameters = load_deployment(name, overrides_of(name, arguments))
+    except (UnknownSetting, Ambiguous) as error:
         raise BadKnob(str(error)) from error
-    except Exception as error:
-        found = error if isinstance(error, ValidationError) else error.__context__
-        if not isinstance(found, ValidationError):
-            raise
-        raise refusal(found, settings, [argument.partition("=")[0] for argument in arguments]) from error
+    except SettingsRefused as error:
+        raise refusal(error, settings_type(name)) from error
     os.environ.update(job_env(name))
     return flow, parameters
 

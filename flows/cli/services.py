@@ -27,6 +27,10 @@ class NotRunning(RuntimeError):
     """Services that a command needs do not run."""
 
 
+class BadKnob(ValueError):
+    """What was typed cannot be run; one line for each reason."""
+
+
 def local_services(say: Callable[[str], object]) -> LocalServices:
     return LocalServices(Layout(ROOT, ROOT / ".local"), say)
 

@@ -25,6 +25,9 @@ from tasks.run import Page, RunContext, RunLog, StageBook
 from tasks.settings import TrackingSettings, dotted
 from tasks.watch import Opened, Warned, teller
 
+DESCRIPTION = "mlflow.note.content"
+"""The tag that MLflow's page shows as a run's description."""
+
 
 @contextmanager
 def tracked_run(
@@ -33,6 +36,7 @@ def tracked_run(
     params: Mapping[str, Any],
     role: str = "pipeline",
     tags: Mapping[str, str] | None = None,
+    note: str = "",
 ) -> Iterator[RunContext]:
     """A run in MLflow, open while the block runs: FINISHED after it, FAILED on an error, KILLED on a stop.
 
@@ -41,6 +45,8 @@ def tracked_run(
     runs = MlflowRuns(settings.tracking_uri, settings.experiment)
     opened = runs.open(run_name, role, tags or {})
     changed = opened.params(dotted(params))
+    if note:
+        opened.tags({DESCRIPTION: note})
     with _outboxes(settings, runs) as (to_mlflow, taker, to_page):
         run = KeptLog(to_mlflow, taker, Address(run_id=opened.run_id), opened.url, run_name)
         logs_dir = Path(settings.logs_dir, run_name)

@@ -73,6 +73,7 @@ def promote_adapter(
     registry = registry_of(settings)
     registry.register(certificate.adapter, context.run.run_id, verdict.candidate_solved)
     if not certificate.holds or verdict.decision != "promote":
+        context.stages.found("registered; the champion stays")
         return None
     return registry.promote(certificate.adapter.name)
 

@@ -21,7 +21,7 @@ import flows.cli.services
 import flows.deployments
 from flows.cli.failure import failure_of
 from flows.cli.main import app
-from flows.cli.result import evaluations, gate_sentence, result_of_run
+from flows.cli.result import evaluations, gate_sentence, show
 from flows.cli.screen import Screen
 from tasks.errors import ClusterNotReady, ClusterUnreachable, TrainingJobFailed
 from tasks.watch import Began, Ended, Following, Opened, Table, teller
@@ -117,9 +117,14 @@ def test_the_exit_code_is_the_run_s_and_verbose_comes_by_option_or_environment(m
 @pytest.mark.parametrize(
     ("knob", "said"),
     [
-        ("serve.timeout_s=soon", "serve.timeout_s: 'soon' was given, a number is wanted"),
+        ("max_steps=0", "max_steps: 0 was given, at least 1 is wanted"),
+        ("learning_rate=fast", "learning_rate: 'fast' was given, a number is wanted"),
+        ("rollout_per_maze=4", "rollout_per_maze: there is no such knob; was rollouts_per_maze meant?"),
+        ("platform.serve.timeout_s=soon", "platform.serve.timeout_s: 'soon' was given, a number is wanted"),
+        ("platform.serve.timeout=1", "platform.serve.timeout: there is no such setting; was timeout_s meant?"),
+        ("train.grpo.max_steps=4", "train.grpo.max_steps is a knob now: max_steps=...; the knobs of retrain/local are"),
         ("run_name=Not a name", "run_name: "),
-        ("no_such_thing=1", "no_such_thing: there is no such setting"),
+        ("no_such_thing=1", "there is no no_such_thing; the knobs of retrain/local are run_name, max_steps"),
         ("max_steps", "'max_steps' is no key=value; name a knob and its value, such as max_steps=4"),
     ],
 )
@@ -127,7 +132,7 @@ def test_a_bad_knob_is_one_line_in_plain_words_and_nothing_is_started(
     monkeypatch: pytest.MonkeyPatch, knob: str, said: str
 ) -> None:
     monkeypatch.setattr("prefect.flows.Flow.__call__", lambda *args, **kwargs: pytest.fail("a flow was started"))
-    code, text = typed("run", "local", knob) if "=" in knob else typed("run", "local", "a=1", knob)
+    code, text = typed("run", "local", knob) if "=" in knob else typed("run", "local", "seed=1", knob)
     assert code == 2
     assert f"error: {said}" in text
     assert "Traceback" not in text
@@ -281,7 +286,12 @@ def plain(renderable: Any, width: int = 100) -> str:
 
 
 def test_the_result_has_the_evaluations_the_gate_in_a_sentence_and_where_to_look() -> None:
-    text = plain(result_of_run(REPORT, "http://prefect/runs/flow-run/1", "http://ray"))
+    written = io.StringIO()
+    show(Console(file=written, width=60), REPORT, "http://prefect/runs/flow-run/1", "http://ray")
+    text = written.getvalue()
+    assert [line.split()[0] for line in text.splitlines()[-7:]] == [
+        *("Prefect", "MLflow", "Ray", "endpoint", "took", "curl", "curl")
+    ]
     assert "solved of 64" in text
     assert "published" in text
     assert "the base" in text

@@ -10,10 +10,10 @@ from pydantic import BaseModel
 
 from flows.cli.knobs import overrides_of
 from flows.cli.typed import Ambiguous, typed
-from flows.deployments import load_deployment, settings_type
+from flows.deployments import load_deployment, load_settings, settings_type
 from flows.settings import RetrainSettings
 
-ENGINE = "serve.server.engine_kwargs"
+ENGINE = "platform.serve.server.engine_kwargs"
 
 
 class Kept(BaseModel):
@@ -98,10 +98,10 @@ def addresses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("addresses")
 def test_a_run_of_a_day_and_an_engine_s_number_go_through_to_the_settings() -> None:
     texts = overrides_of(
-        settings_type("retrain/hyperpod"),
-        ["run_name=2026-11-30", f"{ENGINE}.x=9e-1", "train.grpo.learning_rate=1e-5", "hosting.namespace=123"],
+        "retrain/hyperpod",
+        ["run_name=2026-11-30", f"{ENGINE}.x=9e-1", "learning_rate=1e-5", "platform.hosting.namespace=123"],
     )
-    settings = load_deployment("retrain/hyperpod", texts)[1]["settings"]
+    settings = load_settings("retrain/hyperpod", texts)
     assert settings.run_name == "2026-11-30"
     assert settings.serve.server.engine_kwargs["x"] == 0.9
     assert (settings.train.grpo.learning_rate, settings.hosting.namespace) == (1e-5, "123")
@@ -111,10 +111,10 @@ def test_a_run_of_a_day_and_an_engine_s_number_go_through_to_the_settings() -> N
 def test_settings_have_their_type_and_an_argument_without_a_value_is_named() -> None:
     assert settings_type("retrain/local") is RetrainSettings
     with pytest.raises(ValueError, match="'run_name' is no key=value"):
-        overrides_of(RetrainSettings, ["run_name"])
+        overrides_of("retrain/local", ["run_name"])
 
 
 @pytest.mark.usefixtures("addresses")
 def test_a_path_below_a_value_is_named() -> None:
     with pytest.raises(ValueError, match=r"hosting.namespace.x: there is nothing below 'maze'"):
-        load_deployment("retrain/hyperpod", {"hosting.namespace.x": 1})
+        load_deployment("retrain/hyperpod", {"platform.hosting.namespace.x": 1})
