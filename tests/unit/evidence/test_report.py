@@ -58,6 +58,7 @@ def test_the_report_has_the_published_schema() -> None:
     assert json.loads(json.dumps(document)) == {
         "run_name": "r",
         "profile": "local",
+        "note": "",
         "eval_set": {"sha256": "e", "num_mazes": 64, "ceiling": 64},
         "evals": [
             {"step": 0, "solved": 28, "unparsable_replies": 0, "mean_turns": document["evals"][0]["mean_turns"]},
@@ -85,6 +86,7 @@ def test_the_report_has_the_published_schema() -> None:
             "reason": document["gate"]["reason"],
             "wins": 12,
             "losses": 0,
+            "p_value": document["gate"]["p_value"],
             "champion": "r-step-4",
         },
         "served": {"url": "http://llm", "base_model_id": "tiny", "adapter_model_id": "tiny:r-step-4"},
