@@ -52,6 +52,8 @@ class TrackingSettings(Settings):
     """MLflow experiment; parent run = pipeline run, child runs = attempts at training."""
     outbox_dir: str
     """Folder on the orchestrator's disk for what MLflow and Prefect could not be told yet."""
+    logs_dir: str
+    """Folder on the orchestrator's disk; what a run's jobs print is kept in ``<logs_dir>/<run_name>/<job>.log``."""
     flush_timeout_s: float = Field(default=60.0, ge=0)
     """How long the end of a run waits for MLflow and Prefect to take what is left, in seconds."""
 

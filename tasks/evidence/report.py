@@ -14,11 +14,14 @@ from tasks.records import BestStep, ServedRun
 from tasks.run import RunContext
 from tasks.stage import stage
 
+PICTURES = {"solve_rate": "curve", "replays": "replays"}
+"""A picture's file and its key on the run's page."""
+
 
 @stage
 def write_report(context: RunContext, settings: ReportSettings, best: BestStep, served: ServedRun) -> dict[str, Any]:
     """Write ``<run_name>.json``, ``latest.json`` and the pictures; returns the report."""
-    report = make_report(context, settings.profile, best, served)
+    report = make_report(context, settings, best, served)
     folder = Path(settings.reports_dir)
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=1) + "\n"
@@ -30,7 +33,7 @@ def write_report(context: RunContext, settings: ReportSettings, best: BestStep, 
         context.run.file(picture, "pictures")
         server = context.run.url.partition("/#/")[0]
         url = f"{server}/get-artifact?path=pictures/{picture.name}&run_uuid={context.run.run_id}"
-        context.page.picture(picture.stem.replace("_", "-"), url)
+        context.page.picture(PICTURES[picture.stem], url)
     context.page.markdown("report", as_markdown(report), "Result of the run")
     return report
 
@@ -44,12 +47,13 @@ def draw(settings: ReportSettings, best: BestStep) -> list[Path]:
     return [save_png(curve, folder / "solve_rate.png"), save_png(gallery, folder / "replays.png")]
 
 
-def make_report(context: RunContext, profile: str, best: BestStep, served: ServedRun) -> dict[str, Any]:
+def make_report(context: RunContext, settings: ReportSettings, best: BestStep, served: ServedRun) -> dict[str, Any]:
     """The report's document."""
     run, mazes = best.run, best.run.mazes
     return {
         "run_name": run.run_name,
-        "profile": profile,
+        "profile": settings.profile,
+        "note": settings.note,
         "eval_set": {"sha256": mazes.eval_sha256, "num_mazes": mazes.num_eval_mazes, "ceiling": mazes.ceiling},
         "evals": [
             {
@@ -85,6 +89,7 @@ def served_part(served: ServedRun) -> dict[str, Any]:
             "reason": verdict.reason,
             "wins": verdict.against_base.wins,
             "losses": verdict.against_base.losses,
+            "p_value": verdict.against_base.p_value,
             "champion": served.change.champion if served.change else None,
         },
         "served": {
@@ -113,6 +118,7 @@ def as_markdown(report: Mapping[str, Any]) -> str:
         f"**{report['run_name']}**: base {report['base']['solved']}, best {best['solved']} of "
         f"{eval_set['num_mazes']} mazes (step {best['step']}; ceiling {eval_set['ceiling']})\n\n"
     )
+    head += f"{report['note']}\n\n" if report.get("note") else ""
     rows = [
         f"| {row['step']} | {row['solved']} | {row['mean_turns']:.2f} | {row['unparsable_replies']} |"
         for row in report["evals"]
@@ -126,6 +132,13 @@ def as_markdown(report: Mapping[str, Any]) -> str:
         f"through the endpoint ({proof['training_solved']} in training). Proof {proven}. "
         f"Gate: {gate['decision']}, {gate['reason']}.\n"
     )
+
+
+def in_one_line(report: Mapping[str, Any]) -> str:
+    """``48/64, +15 over base, promoted``: what the flow run's state says."""
+    solved, gate = report["best"]["solved"], report["gate"]
+    end = "promoted" if gate["champion"] else f"not promoted ({gate['decision']})"
+    return f"{solved}/{report['eval_set']['num_mazes']}, {solved - report['base']['solved']:+d} over base, {end}"
 
 
 def curl_lines(report: Mapping[str, Any]) -> str:

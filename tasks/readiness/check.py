@@ -44,6 +44,7 @@ def check_readiness(context: RunContext, settings: ReadinessSettings, needs: Run
     context.run.text(json.dumps(rows, indent=1), "readiness.json")
     for check in found:
         context.page.say(f"{'ok' if check.holds else 'NOT READY'}: {check.name}, {check.found}")
+    context.stages.found(f"{sum(check.holds for check in found)} of {len(found)} checks hold")
     require_ready(found)
 
 

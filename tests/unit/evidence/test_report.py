@@ -15,6 +15,7 @@ from rl.maze.score import Outcome
 from tasks.evidence.pictures import replay_gallery, save_png, solve_rate_curve, walked_cells
 from tasks.evidence.report import as_markdown, curl_lines
 from tasks.evidence.report import make_report as make_run_report
+from tasks.evidence.settings import ReportSettings
 from tasks.records import (
     BestStep,
     ChampionChange,
@@ -54,10 +55,11 @@ def test_the_report_has_the_published_schema() -> None:
     with book.noted("train"):
         pass
     best: BestStep = choose_best(trained({0: 28, 4: 40}, [4]))
-    document: dict[str, Any] = make_run_report(context, "local", best, served())
+    document: dict[str, Any] = make_run_report(context, ReportSettings(reports_dir="", profile="local"), best, served())
     assert json.loads(json.dumps(document)) == {
         "run_name": "r",
         "profile": "local",
+        "note": "",
         "eval_set": {"sha256": "e", "num_mazes": 64, "ceiling": 64},
         "evals": [
             {"step": 0, "solved": 28, "unparsable_replies": 0, "mean_turns": document["evals"][0]["mean_turns"]},
@@ -85,6 +87,7 @@ def test_the_report_has_the_published_schema() -> None:
             "reason": document["gate"]["reason"],
             "wins": 12,
             "losses": 0,
+            "p_value": document["gate"]["p_value"],
             "champion": "r-step-4",
         },
         "served": {"url": "http://llm", "base_model_id": "tiny", "adapter_model_id": "tiny:r-step-4"},
