@@ -105,7 +105,7 @@ class MazeTrainer(RayPPOTrainer):
         model_id = str(self.generator.policy_model_name)
         report = make_report(self.global_step, self._mazes.eval_set.sha256, model_id, seeds, self.generator.outcomes)
         _check_against_trainer(report, metrics)
-        self._log.emit(Evaluated(report=report))
+        self._log.emit(Evaluated(report=report.with_fewer_words()))
         return {**metrics, **report.metrics()}
 
     def load_checkpoints(self) -> tuple[int, str]:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from rl.maze.grid import Cell, Direction, Maze, generate_maze, moved
 from rl.maze.pictures import render
 from rl.maze.score import MOVE_LETTERS, EvalReport, Outcome
-from tasks.release.gate import wilson_interval
+from tasks.release.statistics import wilson_interval
 
 _CELL_PX = 16
 

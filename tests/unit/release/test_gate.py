@@ -6,8 +6,9 @@ import pytest
 from scipy.stats import binom
 
 from rl.maze.score import EvalReport, Outcome
-from tasks.release.gate import CannotCompare, compare, judge, wilson_interval
+from tasks.release.gate import CannotCompare, compare, judge
 from tasks.release.settings import GateSettings
+from tasks.release.statistics import wilson_interval
 
 
 def report(solved: str, model_id: str = "m", eval_set: str = "a" * 64) -> EvalReport:
