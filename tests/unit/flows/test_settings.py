@@ -161,10 +161,9 @@ def test_settings_survive_the_command_line() -> None:
 
 
 @pytest.mark.usefixtures("addresses")
-def test_a_model_folder_without_a_processor_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "model.safetensors").write_text("")
-    wanted = r"has no processor_config.json, tokenizer.json; point train.model_path at a model with its processor"
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "processor_config.json").write_text("{}")
+    wanted = r"has no config.json, model.safetensors; point train.model_path at a model with its processor"
     with pytest.raises(CannotStart, match=wanted):
         check_before_start(job(**{"train.model_path": str(tmp_path)}), RunDirs(str(tmp_path), "r"))
 
