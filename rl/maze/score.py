@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from rl.maze.prompts import Action, Move, Stop
+from rl.maze.prompts import Action, Move, ParsingMode, Stop
+from rl.settings import MazeSettings, differences
 
 MOVE_LETTERS = "RULD"
 """One letter per direction 0..3; ``S`` is the stop and ``?`` a reply without an action."""
@@ -57,13 +58,34 @@ class Outcome(BaseModel):
         return len(self.actions)
 
 
+GREEDY = 0.0
+"""The temperature of every evaluation: the most probable token each time."""
+
+
+class EvalRules(BaseModel):
+    """All that defines an evaluation but the model: which mazes are played, and which answers count.
+
+    Without defaults: an evaluation that does not say how it was played can be compared with none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    eval_set_sha256: str
+    maze: MazeSettings
+    """The environment, and how large the picture of a cell is."""
+    max_turns: int
+    parsing: ParsingMode
+    max_reply_tokens: int
+    temperature: float
+
+
 class EvalReport(BaseModel):
     """All mazes of one evaluation at one training step."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     step: int
-    eval_set_sha256: str
+    rules: EvalRules
     model_id: str
     """The model or adapter that gave the replies, as the engine named it."""
     outcomes: tuple[Outcome, ...]
@@ -111,12 +133,31 @@ class EvalReport(BaseModel):
         }
 
 
+class CannotCompare(ValueError):
+    """Evaluations were played by different rules."""
+
+
+def require_same_rules(reports: Iterable[EvalReport]) -> None:
+    """Raises CannotCompare with all that differs from the first report's rules."""
+    first, *others = reports
+    for other in others:
+        differ = differences(first.rules.model_dump(mode="json"), other.rules.model_dump(mode="json"))
+        if differ:
+            told = "; ".join(
+                f"{name} was {one} for the one and {two} for the other" for name, (one, two) in differ.items()
+            )
+            raise CannotCompare(
+                f"{first.model_id} at step {first.step} and {other.model_id} at step {other.step} were evaluated by "
+                f"different rules: {told}. Evaluate both by the same rules"
+            )
+
+
 class IncompleteEvaluation(ValueError):
     """Fewer or other mazes were played than the evaluation set lists."""
 
 
 def make_report(
-    step: int, eval_set_sha256: str, model_id: str, seeds: Sequence[int], played: Sequence[Outcome]
+    step: int, rules: EvalRules, model_id: str, seeds: Sequence[int], played: Sequence[Outcome]
 ) -> EvalReport:
     """Order outcomes as the evaluation set does; raises IncompleteEvaluation when a maze is missing or doubled."""
     by_seed = {outcome.seed: outcome for outcome in played}
@@ -127,4 +168,4 @@ def make_report(
             "every maze must be played exactly once"
         )
     ordered = tuple(by_seed[seed] for seed in seeds)
-    return EvalReport(step=step, eval_set_sha256=eval_set_sha256, model_id=model_id, outcomes=ordered)
+    return EvalReport(step=step, rules=rules, model_id=model_id, outcomes=ordered)

@@ -41,28 +41,20 @@ class Player:
     report: EvalReport
 
 
-@dataclass(frozen=True)
-class Arena:
-    """Where all of them played."""
-
-    height: int
-    width: int
-    cell_px: int
-    """Side of a cell in the agent's picture."""
-    max_turns: int
-
-    def mazes(self, report: EvalReport) -> list[Maze]:
-        """In the order of the report."""
-        return [generate_maze(outcome.seed, self.height, self.width) for outcome in report.outcomes]
-
-    def behaviour(self, report: EvalReport) -> Behaviour:
-        """What a player did, in counts."""
-        return behaviour(self.mazes(report), report.outcomes, self.max_turns)
+def mazes_of(report: EvalReport) -> list[Maze]:
+    """The mazes of an evaluation, in its order."""
+    size = report.rules.maze
+    return [generate_maze(outcome.seed, size.height, size.width) for outcome in report.outcomes]
 
 
-def replay_page(run_name: str, about: str, arena: Arena, players: Sequence[Player]) -> str:
+def behaviour_of(report: EvalReport) -> Behaviour:
+    """What a player did, in counts."""
+    return behaviour(mazes_of(report), report.outcomes, report.rules.max_turns)
+
+
+def replay_page(run_name: str, about: str, players: Sequence[Player]) -> str:
     """The page; raises ValueError when the players did not play the same mazes in the same order."""
-    document = json.dumps(page_data(run_name, about, arena, players), separators=(",", ":"))
+    document = json.dumps(page_data(run_name, about, players), separators=(",", ":"))
     here = Path(__file__)
     style, script = (here.with_name(f"replay_page.{kind}").read_text() for kind in ("css", "js"))
     policy = (
@@ -84,18 +76,20 @@ def replay_page(run_name: str, about: str, arena: Arena, players: Sequence[Playe
     return "".join([*pieces, page])
 
 
-def page_data(run_name: str, about: str, arena: Arena, players: Sequence[Player]) -> dict[str, Any]:
+def page_data(run_name: str, about: str, players: Sequence[Player]) -> dict[str, Any]:
     """What the page shows."""
-    seeds = [[outcome.seed for outcome in player.report.outcomes] for player in players]
-    if any(other != seeds[0] for other in seeds):
+    rules, size = players[0].report.rules, players[0].report.rules.maze
+    seeds = [outcome.seed for outcome in players[0].report.outcomes]
+    played = [(player.report.rules.maze, [outcome.seed for outcome in player.report.outcomes]) for player in players]
+    if any(other != (size, seeds) for other in played):
         names = ", ".join(player.name for player in players)
         raise ValueError(f"{names} did not play the same mazes; show players of one evaluation set on a page")
-    mazes = arena.mazes(players[0].report)
+    mazes = mazes_of(players[0].report)
     return {
         "run_name": run_name,
         "about": about,
-        "cell_px": arena.cell_px,
-        "max_turns": arena.max_turns,
+        "cell_px": size.cell_px,
+        "max_turns": rules.max_turns,
         "colours": {
             name: "#" + bytes(colour).hex()
             for name, colour in (("floor", FLOOR), ("wall", WALL), ("target", TARGET), ("agent", AGENT))
@@ -108,14 +102,14 @@ def page_data(run_name: str, about: str, arena: Arena, players: Sequence[Player]
                 "target": maze.target,
                 "turns_needed": turns_needed(maze),
             }
-            for seed, maze in zip(seeds[0], mazes, strict=True)
+            for seed, maze in zip(seeds, mazes, strict=True)
         ],
         "players": [
             {
                 "name": player.name,
                 "model_id": player.report.model_id,
                 "walks": [
-                    _walk(maze, outcome, arena.max_turns)
+                    _walk(maze, outcome, player.report.rules.max_turns)
                     for maze, outcome in zip(mazes, player.report.outcomes, strict=True)
                 ],
             }
@@ -123,7 +117,7 @@ def page_data(run_name: str, about: str, arena: Arena, players: Sequence[Player]
         ],
         "behaviour": {
             "columns": list(BEHAVIOUR_COLUMNS.values()),
-            "rows": [behaviour_row(player.name, arena.behaviour(player.report)) for player in players],
+            "rows": [behaviour_row(player.name, behaviour_of(player.report)) for player in players],
         },
     }
 

@@ -51,6 +51,7 @@ def make_report(context: RunContext, profile: str, best: BestStep, served: Serve
         "run_name": run.run_name,
         "profile": profile,
         "eval_set": {"sha256": mazes.eval_sha256, "num_mazes": mazes.num_eval_mazes, "ceiling": mazes.ceiling},
+        "rules": best.best.rules.model_dump(mode="json"),
         "evals": [
             {
                 "step": report.step,

@@ -6,23 +6,15 @@ is tested exactly, and solve rates carry score intervals (statistics.py).
 
 from __future__ import annotations
 
-from rl.maze.score import EvalReport
+from rl.maze.score import EvalReport, require_same_rules
 from tasks.records import Comparison, Decision, Verdict
 from tasks.release.settings import GateSettings
 from tasks.release.statistics import mcnemar_p_value, wilson_interval
 
 
-class CannotCompare(ValueError):
-    """The two reports are not about the same mazes."""
-
-
 def compare(candidate: EvalReport, reference: EvalReport) -> Comparison:
-    """Pair two reports by maze; raises CannotCompare when they are not about the same set."""
-    if candidate.eval_set_sha256 != reference.eval_set_sha256:
-        raise CannotCompare(
-            f"{candidate.model_id} was played on evaluation set {candidate.eval_set_sha256[:12]}, {reference.model_id} "
-            f"on {reference.eval_set_sha256[:12]}; play both on the same set"
-        )
+    """Pair two reports by maze; raises CannotCompare when they were played by different rules."""
+    require_same_rules((candidate, reference))
     pairs = [(a.solved, b.solved) for a, b in zip(candidate.outcomes, reference.outcomes, strict=True)]
     wins, losses = pairs.count((True, False)), pairs.count((False, True))
     return Comparison(

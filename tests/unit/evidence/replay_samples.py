@@ -10,10 +10,10 @@ from rl.maze.grid import Direction, generate_maze, moved, way_to_target
 from rl.maze.prompts import Move, Stop, action_text
 from rl.maze.score import EvalReport, Outcome, make_report
 from rl.settings import MazeSettings
-from tasks.evidence.replays import Arena, Player
-from tests.unit.samples import SEEDS
+from tasks.evidence.replays import Player
+from tests.unit.samples import RULES, SEEDS
 
-ARENA = Arena(height=7, width=9, cell_px=8, max_turns=12)
+GAME = RULES.model_copy(update={"maze": MazeSettings(height=7, width=9), "max_turns": 12})
 ODD_REPLIES = (
     "</script><script>document.title = 'broken in'</script><img src=x onerror=\"document.title = 'broken in'\">",
     "I think the target is below me.\nLet me look again & decide: <b>down</b> \u2028 it is",
@@ -23,7 +23,7 @@ ODD_REPLIES = (
 
 def play(seed: int, skill: float, draw: random.Random) -> Episode:
     """One maze, played to its end: the right move so often, else any move, a stop or words."""
-    episode = Episode(seed, MazeSettings(height=7, width=9), "tolerant", ARENA.max_turns)
+    episode = Episode(seed, MazeSettings(height=7, width=9), "tolerant", GAME.max_turns)
     maze = generate_maze(seed, 7, 9)
     way, here, seen = way_to_target(maze), maze.start, episode.start()
     while not seen.done:
@@ -44,7 +44,7 @@ def player(name: str, step: int, skill: float) -> Player:
 
 
 def report_of(step: int, model_id: str, outcomes: Sequence[Outcome]) -> EvalReport:
-    return make_report(step, "e" * 64, model_id, SEEDS, outcomes)
+    return make_report(step, GAME, model_id, SEEDS, outcomes)
 
 
 def players() -> list[Player]:

@@ -16,7 +16,7 @@ from rl.maze.pictures import render
 from rl.maze.score import EvalReport, Said
 from rl.maze.walks import ending_of, turns_of
 from tasks.evidence.replays import Player, replay_page
-from tests.unit.evidence.replay_samples import ARENA, ODD_REPLIES, players
+from tests.unit.evidence.replay_samples import GAME, ODD_REPLIES, players
 from tests.unit.samples import SEEDS
 
 CHROMIUM = shutil.which("chromium")
@@ -34,7 +34,7 @@ def page(tmp_path_factory: pytest.TempPathFactory, played: list[Player]) -> Iter
     if CHROMIUM is None:
         pytest.skip("no chromium on this machine")
     path = tmp_path_factory.mktemp("page") / "replays.html"
-    path.write_text(replay_page("r <b>1</b>", "about", ARENA, played))
+    path.write_text(replay_page("r <b>1</b>", "about", played))
     troubles: list[str] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -51,7 +51,7 @@ def page(tmp_path_factory: pytest.TempPathFactory, played: list[Player]) -> Iter
 def outcome_text(report: EvalReport, number: int) -> str:
     outcome = report.outcomes[number]
     turns = "turn" if outcome.num_turns == 1 else "turns"
-    return f"{ending_of(outcome, ARENA.max_turns)}, {outcome.num_turns} {turns}"
+    return f"{ending_of(outcome, GAME.max_turns)}, {outcome.num_turns} {turns}"
 
 
 def test_all_mazes_are_shown_with_the_outcomes_of_the_records(page: Page, played: list[Player]) -> None:
@@ -127,7 +127,7 @@ def test_a_drawn_frame_is_the_picture_that_the_agent_saw(page: Page) -> None:
                 [number, list(agent)],
             )
             drawn = np.array(pixels[2], np.uint8).reshape(pixels[0], pixels[1], 4)[..., :3]
-            assert (drawn == render(maze, agent, ARENA.cell_px)).all()
+            assert (drawn == render(maze, agent, GAME.maze.cell_px)).all()
 
 
 def test_a_reply_that_holds_markup_stays_text(page: Page, played: list[Player]) -> None:
@@ -142,7 +142,7 @@ def test_a_phone_scrolls_in_one_direction(page: Page) -> None:
 
 
 def test_the_page_is_small_also_where_a_player_talks_much(played: list[Player]) -> None:
-    assert len(replay_page("r", "", ARENA, played)) < 400_000
+    assert len(replay_page("r", "", played)) < 400_000
     chatter = "because the wall is <there> \u2014 " * 12
     talkers = []
     for player in played:
@@ -153,13 +153,13 @@ def test_the_page_is_small_also_where_a_player_talks_much(played: list[Player]) 
             for outcome in player.report.outcomes
         )
         talkers.append(replace(player, report=player.report.model_copy(update={"outcomes": outcomes})))
-    assert len(replay_page("r", "", ARENA, talkers).encode()) < 5_000_000
+    assert len(replay_page("r", "", talkers).encode()) < 5_000_000
 
 
 def test_players_of_other_mazes_have_no_page_together(played: list[Player]) -> None:
     other = played[1].report.model_copy(update={"outcomes": played[1].report.outcomes[::-1]})
     with pytest.raises(ValueError, match="base, x did not play the same mazes"):
-        replay_page("r", "", ARENA, [played[0], Player("x", other)])
+        replay_page("r", "", [played[0], Player("x", other)])
 
 
 def test_nothing_but_its_own_script_and_style_is_let_in(page: Page) -> None:

@@ -28,7 +28,7 @@ from tasks.run import StageBook
 from tasks.settings import dotted
 from tasks.training.best import choose_best
 from tests.recording import recording
-from tests.unit.samples import certificate_of, report, trained, walk
+from tests.unit.samples import RULES, certificate_of, report, trained, walk
 
 
 def test_a_replayed_walk_ends_where_the_agent_stood() -> None:
@@ -59,6 +59,7 @@ def test_the_report_has_the_published_schema() -> None:
         "run_name": "r",
         "profile": "local",
         "eval_set": {"sha256": "e", "num_mazes": 64, "ceiling": 64},
+        "rules": RULES.model_dump(mode="json"),
         "evals": [
             {"step": 0, "solved": 28, "unparsable_replies": 0, "mean_turns": document["evals"][0]["mean_turns"]},
             {"step": 4, "solved": 40, "unparsable_replies": 0, "mean_turns": document["evals"][1]["mean_turns"]},

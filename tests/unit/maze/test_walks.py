@@ -12,6 +12,7 @@ from rl.maze.prompts import EXECUTED, HIT_WALL, Unparsable, parse_reply, unparsa
 from rl.maze.score import EvalReport, Outcome
 from rl.maze.walks import Behaviour, Ending, behaviour, cells_of, ending_of, turns_of
 from rl.settings import MazeSettings
+from tests.unit.samples import RULES
 
 CORRIDOR = Maze(("#######", "#.....#", "#.###.#", "#.#...#", "#######"), (1, 1), (3, 3))
 """Right four times, down twice, left twice."""
@@ -110,7 +111,7 @@ def test_many_words_are_left_out_from_some_turn_on_and_counted() -> None:
         {"seed": 0, "solved": False, "actions": "?" * 5, "unparsable_replies": 5, "said": said}
     )
     silent = Outcome(seed=1, solved=False, actions="S", unparsable_replies=0)
-    report = EvalReport(step=1, eval_set_sha256="e", model_id="m", outcomes=(talker, silent))
+    report = EvalReport(step=1, rules=RULES, model_id="m", outcomes=(talker, silent))
     shorter = report.with_fewer_words(250)
     assert [one.num_left_out for one in shorter.outcomes[0].said or ()] == [0, 0, 100, 100, 100]
     assert [turn.reply for turn in turns_of(CORRIDOR, shorter.outcomes[0])] == ["x" * 100] * 2 + [None] * 3
