@@ -95,6 +95,8 @@ class TrainedRun(Record):
     """Ascending by step; one per step."""
     exports: tuple[ExportRef, ...]
     checkpoint_steps: tuple[int, ...]
+    numbers: dict[int, dict[str, float]] = {}
+    """Step -> its reward and what its time went into, as SkyRL names them; what the pictures show."""
 
 
 class BestStep(Record):
@@ -259,3 +261,5 @@ class ServedRun(Record):
     verdict: Verdict
     change: ChampionChange | None
     """None when the champion stays."""
+    played: Evaluations
+    """What the verdict rests on."""

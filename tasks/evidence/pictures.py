@@ -8,22 +8,11 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from rl.maze.score import EvalReport
 from tasks.release.statistics import wilson_interval
-
-TIMES = {
-    "timing/generate": "rollouts",
-    "timing/fwd_logprobs_values_reward": "log-probabilities",
-    "timing/train_critic_and_policy": "update",
-    "timing/sync_weights": "weights to the engine",
-}
-"""Parts of a training step, as SkyRL names them."""
-STEP, AFTER = "timing/step", {"timing/eval": "evaluation", "timing/save_checkpoints": "checkpoint"}
-"""The whole step, and what comes after it in some steps."""
-REWARD = "reward/avg_raw_reward"
-CURVES = (*TIMES, STEP, *AFTER, REWARD)
-"""Numbers of a step that the pictures show."""
+from tasks.training.train import AFTER, REWARD, STEP, TIMES
 
 
 def solve_rate_curve(
@@ -65,6 +54,8 @@ def training_curve(numbers: Mapping[int, Mapping[str, float]], title: str) -> Fi
     above.set(ylabel="mean reward of the rollouts", ylim=(0, 1.05), title=title)
     _stack(below, steps, [numbers[step] for step in steps])
     below.set(xlabel="training step", ylabel="seconds")
+    below.xaxis.set_major_locator(MaxNLocator(integer=True))
+    below.margins(y=0.08)
     below.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
     return figure
 
