@@ -89,6 +89,15 @@ function outcomeText(walk) {
   return `${walk.ending}, ${turns}`;
 }
 
+// Detours in words, where there were any.
+function detours(walk) {
+  const kinds = { back: "turned back", bump: "hit a wall" };
+  const told = Object.keys(kinds).map((kind) => [kinds[kind], walk.marks.filter((mark) => mark === kind).length]);
+  const unread = [...walk.letters].filter((letter) => letter === "?").length;
+  return [...told, ["no action", unread]].filter(([, count]) => count).map(([what, count]) => `${what} ${count}×`)
+    .join(", ");
+}
+
 const isSolved = (player, maze) => data.players[player].walks[maze].ending === "solved";
 const FILTERS = {
   all: ["all", () => true],
@@ -129,6 +138,7 @@ function showGrid() {
       make("div", column, player.name, "who").title = player.model_id;
       drawWalk(make("canvas", column), maze, walk.letters, walk.letters.length, 16);
       make("div", column, outcomeText(walk), `how ${walk.ending === "solved" ? "yes" : "no"}`);
+      make("div", column, detours(walk), "did");
     });
   }
 }
@@ -183,10 +193,9 @@ function go(turn) {
 function showBoard(walk, board) {
   const maze = data.mazes[chosen.maze], turn = Math.min(chosen.turn, walk.letters.length);
   drawWalk(board.querySelector("canvas"), maze, walk.letters, turn, 40, byId("bare").checked);
-  const way = cells(maze, walk.letters), steps = board.querySelector(".strip").children;
+  const steps = board.querySelector(".strip").children;
   for (let step = 0; step < steps.length; step++) {
-    const stays = way[step][0] === way[step + 1][0] && way[step][1] === way[step + 1][1];
-    const kind = walk.letters[step] === "?" ? "unread" : stays && DELTAS[walk.letters[step]] ? "bump" : "";
+    const kind = walk.letters[step] === "?" ? "unread" : walk.marks[step];
     steps[step].className = `${kind} ${step === turn - 1 ? "now" : ""}`.trim();
   }
   const told = board.querySelector("dl");
@@ -195,7 +204,7 @@ function showBoard(walk, board) {
   if (turn === 0) tell("start", "the agent sees the maze for the first time");
   else {
     tell("reply", walk.replies[turn - 1] === null ? "(the words were not kept)" : walk.replies[turn - 1]);
-    tell("action", ACTIONS[walk.letters[turn - 1]]);
+    tell("action", ACTIONS[walk.letters[turn - 1]] + (walk.marks[turn - 1] === "back" ? ", back again" : ""));
     tell("answer", walk.feedback[turn - 1] || "(not kept)");
   }
   const isOver = turn === walk.letters.length;

@@ -134,6 +134,7 @@ def _walk(maze: Maze, outcome: Outcome, max_turns: int) -> dict[str, Any]:
         "ending": ending_of(outcome, max_turns),
         "replies": [turn.reply for turn in turns],
         "feedback": [turn.feedback for turn in turns],
+        "marks": ["back" if turn.turned_back else "bump" if turn.hit_wall else "" for turn in turns],
     }
 
 

@@ -15,7 +15,7 @@ from rl.maze.grid import generate_maze
 from rl.maze.pictures import render
 from rl.maze.score import EvalReport, Said
 from rl.maze.walks import ending_of, turns_of
-from tasks.evidence.replays import Player, replay_page
+from tasks.evidence.replays import Player, behaviour_of, behaviour_row, replay_page
 from tests.unit.evidence.replay_samples import GAME, ODD_REPLIES, players
 from tests.unit.samples import SEEDS
 
@@ -77,6 +77,25 @@ def test_filters_count_and_show_their_mazes(page: Page, played: list[Player], on
         assert page.eval_on_selector_all(".maze", "cards => cards.map(card => card.dataset.maze)") == wanted
         assert page.is_visible("#none") == (not wanted)
     assert sum(int(page.inner_text(f"[data-filter={name}]").rsplit(" ", 1)[1]) for name in of_kind) == 64
+
+
+def test_detours_of_all_mazes_add_up_to_the_table(page: Page, played: list[Player]) -> None:
+    page.click("[data-filter=all]")
+    for which, player in enumerate(played):
+        told = page.eval_on_selector_all(
+            f".maze [data-player='{which}'] .did", "nodes => nodes.map(node => node.textContent)"
+        )
+        did = behaviour_of(player.report)
+        for what, number in (
+            ("turned back", did.turned_back),
+            ("hit a wall", did.hit_walls),
+            ("no action", did.unparsable_replies),
+        ):
+            assert sum(int(found) for text in told for found in re.findall(rf"{what} (\d+)", text)) == number > 0
+        row = page.eval_on_selector_all(
+            f"#behaviour tbody tr:nth-child({which + 1}) td", "nodes => nodes.map(node => node.textContent)"
+        )
+        assert row == [str(cell) for cell in behaviour_row(player.name, did)]
 
 
 def test_a_maze_is_played_with_the_keyboard_turn_by_turn(page: Page, played: list[Player]) -> None:
