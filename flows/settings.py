@@ -96,6 +96,7 @@ class RetrainSettings(InParts):
             serve_listen=self.serve.server.listen,
             adapters_uri=self.serve.server.adapters_uri,
             tracking_uri=self.tracking.tracking_uri,
+            experiment=self.tracking.experiment,
             device=train.engine.device,
             num_gpus=train.num_gpus,
             num_policy_nodes=train.num_policy_nodes,

@@ -94,6 +94,7 @@ def served_part(served: ServedRun) -> dict[str, Any]:
             "wins": verdict.against_base.wins,
             "losses": verdict.against_base.losses,
             "difference": difference_part(verdict.against_base),
+            "p_value": verdict.against_base.p_value,
             "champion": served.change.champion if served.change else None,
         },
         "walks": {"base": walking_part(served.played.base), "served": walking_part(served.played.candidate)},

@@ -177,6 +177,7 @@ def test_the_report_has_the_published_schema() -> None:
             "wins": 12,
             "losses": 0,
             "difference": {"value": 0.1875, "low": 0.0855, "high": 0.2808},
+            "p_value": document["gate"]["p_value"],
             "champion": "r-step-4",
         },
         "walks": {
