@@ -55,7 +55,7 @@ def test_a_replayed_walk_ends_where_the_agent_stood() -> None:
 def test_curves_are_drawn_and_not_blank(tmp_path: Path) -> None:
     evaluations = [report(0, 20), report(4, 30), report(8, 40)]
     curve = solve_rate_curve(evaluations, 64, 8, "title", champion=report(0, 35))
-    labels = [text.get_text() for text in curve.axes[0].get_legend().get_texts()]
+    labels = curve.axes[0].get_legend_handles_labels()[1]
     assert {"ceiling (64)", "base (20)", "champion m (35)", "95% Wilson interval"} <= set(labels)
     for figure, name in ((curve, "curve"), (training_curve(NUMBERS, "title"), "training")):
         pixels = np.asarray(Image.open(save_png(figure, tmp_path / "sub" / f"{name}.png")).convert("RGB"))
