@@ -5,13 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+UNITS = {"s": "s", "gb": "GB", "gib": "GiB", "px": "px", "h": "h"}
+"""Last part of a name -> the unit that it stands for."""
+WORDS = {"max": "most", "num": "number of", "timeout": "time limit", "eval": "evaluation", "usd": "USD", "url": "URL"}
+"""Parts of names that are no plain words."""
+
+
+def plain_title(name: str, of: object = None) -> str:
+    """A field's name in plain words: ``timeout_s`` -> ``Time limit (s)``."""
+    *parts, last = name.split("_")
+    unit = f" ({UNITS[last]})" if parts and last in UNITS else ""
+    words = " ".join(WORDS.get(part, part) for part in (parts if unit else [*parts, last]))
+    return words[:1].upper() + words[1:] + unit
 
 
 class Settings(BaseModel):
     """Frozen, and unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, field_title_generator=plain_title
+    )
 
 
 class JobSettings(Settings):
@@ -31,13 +46,27 @@ class TrackingSettings(Settings):
     """Where metrics and artifacts go."""
 
     tracking_uri: str
-    """Address of the MLflow server."""
+    """Address of the MLflow server, http or https. SageMaker's managed one has an ARN in place of an address and needs
+    requests signed by a plugin (sagemaker-mlflow) that is not part of this project."""
     experiment: str = "maze-retrain"
     """MLflow experiment; parent run = pipeline run, child runs = attempts at training."""
     outbox_dir: str
     """Folder on the orchestrator's disk for what MLflow and Prefect could not be told yet."""
+    logs_dir: str
+    """Folder on the orchestrator's disk; what a run's jobs print is kept in ``<logs_dir>/<run_name>/<job>.log``."""
     flush_timeout_s: float = Field(default=60.0, ge=0)
     """How long the end of a run waits for MLflow and Prefect to take what is left, in seconds."""
+
+    @field_validator("tracking_uri")
+    @classmethod
+    def _is_an_address(cls, uri: str) -> str:
+        if uri.startswith("arn:"):
+            raise ValueError(
+                f"{uri!r} names SageMaker's managed MLflow, which is not supported: its requests must be signed, and "
+                "its artifacts lie where only its plugin (sagemaker-mlflow) finds them; give the address of an MLflow "
+                "server, docker/mlflow.yaml starts one"
+            )
+        return uri
 
 
 def dotted(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -75,6 +75,7 @@ def tell(context: RunContext, left: Sequence[Leftover]) -> None:
     assumed = f", {unseen} of them {NOT_LOOKED_AT} (their price is assumed)" if unseen else ""
     cost = usd_per_h(left)
     context.page.say(f"{len(left)} things of {context.run_name} are left{assumed}; together {cost:.2f} USD an hour")
+    context.stages.found(f"{len(left)} things are left{assumed}, {cost:.2f} USD an hour" if left else "nothing is left")
 
 
 @contextmanager

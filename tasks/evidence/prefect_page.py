@@ -34,6 +34,9 @@ class PrefectPage:
     def warn(self, text: str) -> None:
         get_run_logger().error(text)
 
+    def job_line(self, text: str) -> None:
+        self.say(text)
+
     def table(self, key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None:
         self._make(TableArtifact(key=self._key(key), table=[dict(row) for row in rows], description=description))
 

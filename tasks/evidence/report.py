@@ -86,6 +86,7 @@ def served_part(served: ServedRun) -> dict[str, Any]:
             "reason": verdict.reason,
             "wins": verdict.against_base.wins,
             "losses": verdict.against_base.losses,
+            "p_value": verdict.against_base.p_value,
             "champion": served.change.champion if served.change else None,
         },
         "served": {

@@ -25,6 +25,7 @@ from tasks.release.openai_chat import ChatEndpoint, Reply
 from tasks.release.settings import EvaluationSettings
 from tasks.run import RunContext
 from tasks.stage import named_stage
+from tasks.watch import Moved
 
 
 @named_stage("evaluate-{model.model_id}")
@@ -32,6 +33,7 @@ def evaluate_endpoint(context: RunContext, settings: EvaluationSettings, model: 
     """Play every maze of the set once; raises what the endpoint raises, and EvalSetMismatch before the first maze."""
 
     def progress(done: int, total: int) -> None:
+        context.tell(Moved(done, total, model.model_id, "mazes"))
         if done % 16 == 0 or done == total:
             context.page.say(f"{model.model_id}: {done} of {total} mazes played")
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from boto3 import Session
 
-from flows.deployments import deployments, load_deployment
+from flows.deployments import deployments, load_settings
 from tasks.cluster.manifests import ray_cluster, ray_service
 
 WORKER = Path("docker/worker.yaml")
@@ -109,11 +109,11 @@ def region_found(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str | 
 
 def test_boto3_finds_the_region_in_the_worker_and_in_every_ray_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROJECT_DIR", "/p")
-    run = load_deployment("plan/hyperpod", {"run.hosting.region": "eu-west-1"})[1]["settings"]
+    run = load_settings("plan/hyperpod", {"platform.hosting.region": "eu-west-1"})
     hosting = run.planned.hyperpod
     specs = [
         ray_cluster(hosting, "r", IMAGE)["spec"],
-        ray_service(hosting, run.run.serve.server, IMAGE)["spec"]["rayClusterConfig"],
+        ray_service(hosting, run.serve.server, IMAGE)["spec"]["rayClusterConfig"],
     ]
     for spec in specs:
         for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
@@ -128,8 +128,8 @@ def test_every_pod_of_the_service_becomes_ready(monkeypatch: pytest.MonkeyPatch)
     """KubeRay asks each worker of a RayService for ``localhost:<port "serve", else 8000>/-/healthz`` (pod.go,
     initReadinessProbeHandler); Serve runs a proxy on each node, on the head alone or nowhere (ProxyLocation)."""
     monkeypatch.setenv("PROJECT_DIR", "/p")
-    run = load_deployment("plan/hyperpod", {})[1]["settings"]
-    service = ray_service(run.planned.hyperpod, run.run.serve.server, IMAGE)["spec"]
+    run = load_settings("plan/hyperpod", {})
+    service = ray_service(run.planned.hyperpod, run.serve.server, IMAGE)["spec"]
     serve = yaml.safe_load(service["serveConfigV2"])
     assert serve["proxy_location"] == "EveryNode"
     for group in service["rayClusterConfig"]["workerGroupSpecs"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from docs.write_commands import MAKEFILE, PAGE, current, make_targets
+from flows.deployments import PREFECT_YAML, load_deployment
 from tests.unit.docs.pages import PAGES, PROJECT, Found, commands, words
 
 MAKE = MAKEFILE.read_text()
@@ -47,6 +49,40 @@ def test_every_make_target_that_a_page_names_is_there() -> None:
     told = [command for command in commands() if words(command)[0] == "make"]
     assert len(told) > 20
     assert not [f"{command}: {wrong}" for command in told for wrong in wrong_in_make(command)]
+
+
+def knobs(command: Found) -> dict[str, object]:
+    """The ``key=value`` that make hands on to a run."""
+    given = words(command)
+    turned = " ".join(word.removeprefix("SET=") for word in given if word.startswith("SET="))
+    pairs = [part.partition("=") for part in shlex.split(turned)] if given[:2] == ["make", "run"] else []
+    return {name: yaml.safe_load(value) for name, _, value in pairs}
+
+
+@pytest.fixture
+def addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What prefect.yaml leaves to the environment; nobody is asked."""
+    for name in set(re.findall(r"\{\{ \$(\w+) \}\}", PREFECT_YAML.read_text())):
+        monkeypatch.setenv(name, "127.0.0.1:1" if name == "SERVE_LISTEN" else "http://127.0.0.1:1")
+    monkeypatch.setenv("PROJECT_DIR", str(PROJECT))
+
+
+@pytest.mark.usefixtures("addresses")
+def test_every_knob_that_a_page_turns_is_one_that_a_run_takes() -> None:
+    told = [(command, knobs(command)) for command in commands() if knobs(command)]
+    assert len(told) > 3
+    for command, turned in told:
+        try:
+            load_deployment("retrain/local", turned)
+        except ValueError as error:
+            pytest.fail(f"{command}: {error}")
+
+
+@pytest.mark.usefixtures("addresses")
+@pytest.mark.parametrize("turned", [{"max_stepps": 4}, {"platform.train.engine.no_such": 1}, {"max_steps": "many"}])
+def test_a_knob_that_a_run_refuses_would_be_found(turned: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(turned)).rpartition(".")[2]):
+        load_deployment("retrain/local", turned)
 
 
 def test_every_module_that_a_page_runs_is_there() -> None:

@@ -86,6 +86,7 @@ def test_the_report_has_the_published_schema() -> None:
             "reason": document["gate"]["reason"],
             "wins": 12,
             "losses": 0,
+            "p_value": document["gate"]["p_value"],
             "champion": "r-step-4",
         },
         "served": {"url": "http://llm", "base_model_id": "tiny", "adapter_model_id": "tiny:r-step-4"},

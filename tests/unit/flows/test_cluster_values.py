@@ -49,7 +49,7 @@ def test_the_worker_s_image_has_what_its_runs_read_and_may_write_where_they_writ
     stage = DOCKERFILE.partition(" AS orchestrator\n")[2]
     copied = re.findall(r"^COPY (.+) /opt/maze/\S*$", stage, re.M)
     known = {part for line in copied for part in line.split()}
-    images = deployments()["cleanup/hyperpod"]["parameters"]["settings"]["image"]["images"]
+    images = deployments()["cleanup/hyperpod"]["parameters"]["platform"]["image"]["images"]
     wanted = {path.partition("/")[0] for image in images.values() for path in image["files"]}
     assert wanted | {"prefect.yaml", "flows", "tasks"} <= known
     assert "chown -R 1000:100 /opt/maze/.local" in stage

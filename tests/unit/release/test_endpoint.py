@@ -6,6 +6,7 @@ import base64
 import io
 import itertools
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -371,6 +372,16 @@ def test_a_serve_that_listens_elsewhere_is_named_with_both_addresses_and_nothing
 def test_a_serve_that_listens_there_or_does_not_run_yet_is_taken(options: Any) -> None:
     with http(lambda *_: (200, {"applications": {}, "http_options": options})) as url:
         assert "8000" in ServeRest(url).require_address(SERVER.listen)
+
+
+def test_a_port_that_another_process_holds_is_told_before_anything_is_deployed() -> None:
+    with socket.socket() as squatter, http(lambda *_: (200, {"applications": {}})) as url:
+        squatter.bind(("127.0.0.1", 0))
+        squatter.listen()
+        listen = f"127.0.0.1:{squatter.getsockname()[1]}"
+        for wanted in (listen, listen.replace("127.0.0.1", "0.0.0.0")):
+            with pytest.raises(RolloutFailed, match=rf"another process listens on {wanted}, where Serve would; end it"):
+                ServeRest(url).require_address(wanted)
 
 
 def test_the_base_s_own_sampling_values_do_not_count_unless_they_are_asked_for() -> None:
