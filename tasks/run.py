@@ -56,7 +56,7 @@ class RunLog(Protocol):
 
 
 class Page(Protocol):
-    """What people read while a run goes on. Keys name a thing of this run: ``readiness``, ``left``."""
+    """What people read while a run goes on. Keys name a thing of every run: ``readiness``, ``leftovers``."""
 
     def say(self, text: str) -> None:
         """One line of the log."""

@@ -190,13 +190,16 @@ def down() -> None:
 
 
 @app.command(rich_help_panel=SERVICES)
-def deploy(verbose: Verbose = False) -> None:
+def deploy(
+    profile: Annotated[str, typer.Argument(help="hyperpod registers the deployments on AWS too.")] = "local",
+    verbose: Verbose = False,
+) -> None:
     """Register the deployments, so that runs can be started and scheduled in the Prefect UI."""
     with _told(verbose) as console:
         _require("PREFECT_API_URL")
         from flows.cli.deploy import register
 
-        register(console)
+        register(console, profile)
 
 
 @app.command(rich_help_panel=SERVICES)

@@ -19,7 +19,7 @@ from tasks.stage import stage
 @stage
 def write_report(context: RunContext, settings: ReportSettings, best: BestStep, served: ServedRun) -> dict[str, Any]:
     """Write ``<run_name>.json``, ``latest.json`` and the pictures; returns the report."""
-    report = make_report(context, settings.profile, best, served)
+    report = make_report(context, settings, best, served)
     folder = Path(settings.reports_dir)
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=1) + "\n"
@@ -59,12 +59,13 @@ def replay_links(context: RunContext, exhibits: Exhibits) -> str:
     )
 
 
-def make_report(context: RunContext, profile: str, best: BestStep, served: ServedRun) -> dict[str, Any]:
+def make_report(context: RunContext, settings: ReportSettings, best: BestStep, served: ServedRun) -> dict[str, Any]:
     """The report's document."""
     run, mazes = best.run, best.run.mazes
     return {
         "run_name": run.run_name,
-        "profile": profile,
+        "profile": settings.profile,
+        "note": settings.note,
         "eval_set": {"sha256": mazes.eval_sha256, "num_mazes": mazes.num_eval_mazes, "ceiling": mazes.ceiling},
         "rules": best.best.rules.model_dump(mode="json"),
         "evals": [evaluation_part(report) for report in run.evaluations],
@@ -124,6 +125,7 @@ def as_markdown(report: Mapping[str, Any]) -> str:
         f"**{report['run_name']}**: base {report['base']['solved']}, best {best['solved']} of "
         f"{eval_set['num_mazes']} mazes (step {best['step']}; ceiling {eval_set['ceiling']})\n\n"
     )
+    head += f"{report['note']}\n\n" if report.get("note") else ""
     table = behaviour_table(report["evals"])
     proof, gate, adapter = report["proof"], report["gate"], report["adapter"]
     proven = "holds" if proof["holds"] else "fails: " + "; ".join(proof["failures"])
@@ -139,6 +141,13 @@ def in_points(difference: Mapping[str, float]) -> str:
     """How much above the base the adapter is, with its interval."""
     value, low, high = (100 * difference[name] for name in ("value", "low", "high"))
     return f"Against the base that is {value:+.1f} points (95% interval {low:+.1f} to {high:+.1f})."
+
+
+def in_one_line(report: Mapping[str, Any]) -> str:
+    """``48/64, +15 over base, promoted``: what the flow run's state says."""
+    solved, gate = report["best"]["solved"], report["gate"]
+    end = "promoted" if gate["champion"] else f"not promoted ({gate['decision']})"
+    return f"{solved}/{report['eval_set']['num_mazes']}, {solved - report['base']['solved']:+d} over base, {end}"
 
 
 def curl_lines(report: Mapping[str, Any]) -> str:

@@ -127,10 +127,11 @@ def test_the_report_has_the_published_schema() -> None:
     with book.noted("train"):
         pass
     best: BestStep = choose_best(trained({0: 28, 4: 40}, [4]))
-    document: dict[str, Any] = make_run_report(context, "local", best, served())
+    document: dict[str, Any] = make_run_report(context, ReportSettings(reports_dir="", profile="local"), best, served())
     assert json.loads(json.dumps(document)) == {
         "run_name": "r",
         "profile": "local",
+        "note": "",
         "eval_set": {"sha256": "e", "num_mazes": 64, "ceiling": 64},
         "rules": RULES.model_dump(mode="json"),
         "evals": [
