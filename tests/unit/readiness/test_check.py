@@ -227,7 +227,7 @@ def test_a_server_that_refuses_a_run_one_verb_is_named_with_its_words(
 def test_sagemaker_s_own_mlflow_is_refused_with_what_takes_its_place() -> None:
     uri = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/maze"
     with pytest.raises(ValidationError, match=r"not supported(.|\n)*docker/mlflow.yaml starts one"):
-        TrackingSettings(tracking_uri=uri, outbox_dir="unused")
+        TrackingSettings(tracking_uri=uri, outbox_dir="unused", logs_dir="unused")
 
 
 def test_a_store_that_gives_back_something_else_is_found_out() -> None:
