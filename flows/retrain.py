@@ -80,7 +80,12 @@ def retrain(knobs: Knobs, platform: RetrainPlatform) -> State[dict[str, Any]]:
             change = promote_adapter(context, settings.champions, certificate, verdict)
 
             outcome = ServedRun(
-                adapter=adapter, endpoint=endpoint, certificate=certificate, verdict=verdict, change=change
+                adapter=adapter,
+                endpoint=endpoint,
+                certificate=certificate,
+                verdict=verdict,
+                change=change,
+                played=played,
             )
             report = write_report(context, settings.report, best, outcome)
             require_proof(certificate)

@@ -71,6 +71,14 @@ class UnknownJobState(StageError):
     """Ray describes a job in a word that this version does not know."""
 
 
+class EvaluationsDiffer(StageError):
+    """The evaluations of one run were not played by the same rules."""
+
+
+class OtherVersion(StageError):
+    """What an earlier attempt kept is in another version's words."""
+
+
 class TrainingStalled(StageError):
     """The Ray job went silent and was stopped."""
 

@@ -15,7 +15,7 @@ from rl.maze.eval_set import EvalSet
 from rl.maze.pictures import image_message
 from rl.maze.prompts import spelled_out
 from rl.maze.run_mazes import prepare_mazes
-from rl.maze.score import EvalReport, Outcome, make_report
+from rl.maze.score import GREEDY, EvalReport, EvalRules, Outcome, make_report
 from rl.settings import DataSettings
 from serving.app import CHAMPION
 from tasks.clients.retry import PATIENT
@@ -82,7 +82,15 @@ def play_eval_set(
             "changed meanwhile? Evaluate it again"
         )
     (name,) = answered_by or {model.model_id}
-    return make_report(model.step, eval_set.sha256, name, seeds, [one.outcome for one in played])
+    rules = EvalRules(
+        eval_set_sha256=eval_set.sha256,
+        maze=data.maze,
+        max_turns=data.max_turns,
+        parsing=data.parsing,
+        max_reply_tokens=play.max_reply_tokens,
+        temperature=GREEDY,
+    )
+    return make_report(model.step, rules, name, seeds, [one.outcome for one in played])
 
 
 @dataclass(frozen=True)

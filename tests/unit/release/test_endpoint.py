@@ -23,6 +23,7 @@ from rl.maze.eval_set import build_eval_set
 from rl.maze.grid import Direction, moved
 from rl.maze.pictures import read_grid
 from rl.maze.prompts import Move, Stop, action_text
+from rl.maze.score import GREEDY, EvalRules
 from rl.settings import DataSettings, MazeSettings
 from serving.app import serve_document
 from tasks.clients.retry import PATIENT
@@ -109,6 +110,14 @@ def test_an_agent_that_sees_the_way_solves_every_maze_that_can_be_solved_in_time
     in_time = [maze.turns_needed <= DATA.max_turns for maze in eval_set.mazes]
     assert [outcome.solved for outcome in report.outcomes] == in_time
     assert (report.step, report.model_id) == (4, "tiny:a")
+    assert report.rules == EvalRules(
+        eval_set_sha256=eval_set.sha256,
+        maze=DATA.maze,
+        max_turns=DATA.max_turns,
+        parsing=DATA.parsing,
+        max_reply_tokens=settings.play.max_reply_tokens,
+        temperature=GREEDY,
+    )
 
 
 def test_a_reply_from_another_model_ends_the_evaluation() -> None:
