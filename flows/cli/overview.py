@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.result import table
-from flows.cli.words import STEP_S, duration
+from flows.cli.words import duration
 from tasks.clients.mlflow_history import PastRun
+from tasks.training.figures import STEP
 
 ADDRESSES = {"prefect": "PREFECT_API_URL", "mlflow": "MLFLOW_TRACKING_URI", "s3": "AWS_ENDPOINT_URL"}
 ADDRESSES |= {"ray": "RAY_JOBS_ADDRESS", "serve": "SERVE_DASHBOARD"}
@@ -33,7 +34,7 @@ def services_table(pids: Mapping[str, int], addresses: Mapping[str, str]) -> Tab
 
 def running_line(run: PastRun, is_known: bool) -> str:
     """One run under way: its step, the time that is left, how it does. ``is_known``: Prefect says that it runs."""
-    total, pace_s = run.param("max_steps"), run.metrics.get(STEP_S)
+    total, pace_s = run.param("max_steps"), run.metrics.get(STEP)
     parts = [f"step {run.step} of {total}" if total else f"step {run.step}"]
     if total.isdigit() and pace_s:
         parts.append(f"{duration(pace_s * max(0, int(total) - run.step))} left in training")

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from rl.maze.score import EvalReport
 from tasks.release.statistics import wilson_interval
-from tasks.training.train import AFTER, REWARD, STEP, TIMES
+from tasks.training.figures import AFTER, REWARD, STEP, TIMES
 
 
 def solve_rate_curve(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 from urllib.parse import unquote
 
 import pytest
@@ -13,8 +13,12 @@ from tasks.errors import TrackingRefused, TrackingUnavailable
 
 
 @pytest.fixture(scope="module")
-def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
+def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """MLflow puts an experiment's files below the folder that its store is opened in."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield f"sqlite:///{folder}/mlflow.db"
 
 
 @pytest.fixture
@@ -106,10 +110,7 @@ def test_the_end_of_a_run_ends_its_open_children_and_no_others(runs: MlflowRuns,
     assert states == ["FINISHED", "FAILED", "FINISHED", "RUNNING"]
 
 
-def test_an_artifact_is_read_back_and_a_missing_one_is_none(
-    runs: MlflowRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_artifact_is_read_back_and_a_missing_one_is_none(runs: MlflowRuns) -> None:
     run = runs.open("r", "pipeline", {})
     run.text("hello", "a/b.json")
     assert (run.read("a/b.json"), run.read("a/c.json"), run.read("b.json")) == ("hello", None, None)
