@@ -51,7 +51,7 @@ REPORT: dict[str, Any] = {
         "wins": 16,
         "losses": 0,
         "p_value": 0.00003,
-        "reason": "16 mazes won and 0 lost against the base, p=3e-05; there is no champion yet",
+        "reason": "16 mazes won and 0 lost against the base, p=3e-05; there was no champion to beat",
     },
     "served": {"url": "http://127.0.0.1:5", "base_model_id": "tiny", "adapter_model_id": "tiny:r-step-4"},
     "wall_s": 886.0,
