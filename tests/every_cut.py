@@ -170,8 +170,8 @@ def _try(trial: Trial, cut: Cut, wanted: Any, always: Callable[[Any], object]) -
 
 
 def _diff(wanted: Any, found: Any) -> str:
-    lines = [pformat(state, width=110).splitlines() for state in (wanted, found)]
-    return "\n".join(unified_diff(*lines, n=1, lineterm=""))
+    before, after = (pformat(state, width=110).splitlines() for state in (wanted, found))
+    return "\n".join(unified_diff(before, after, n=1, lineterm=""))
 
 
 def _outlast(others: set[threading.Thread]) -> None:

@@ -32,7 +32,7 @@ from rl.maze.eval_set import EvalSet, load_eval_set, write_eval_set
 from rl.maze.grid import Direction, generate_maze, shortest_path
 from rl.maze.prompts import Move, Stop, action_text
 from rl.maze.run_mazes import prepare_mazes
-from rl.maze.score import EvalReport, make_report
+from rl.maze.score import EvalReport, EvalRules, make_report
 from rl.proof.questions import probe_conversations
 from rl.proof.settings import ProbeJob
 from rl.readiness.settings import CHECKS
@@ -99,10 +99,18 @@ class Player:
         picture = next(part for part in messages[-1]["content"] if part["type"] == "image_url")
         return self.ways.get(picture["image_url"]["url"].partition(",")[2], action_text(Move(Direction(0))))
 
-    def report(self, who: str, step: int, data: DataSettings) -> EvalReport:
+    def report(self, who: str, step: int, data: DataSettings, max_reply_tokens: int) -> EvalReport:
         eval_set = prepare_mazes(data).eval_set
         seeds = [row.seed for row in eval_set.mazes]
-        return make_report(step, eval_set.sha256, "policy", seeds, self.outcomes[who])
+        rules = EvalRules(
+            eval_set_sha256=eval_set.sha256,
+            maze=data.maze,
+            max_turns=data.max_turns,
+            parsing=data.parsing,
+            max_reply_tokens=max_reply_tokens,
+            temperature=0.0,
+        )
+        return make_report(step, rules, "policy", seeds, self.outcomes[who])
 
 
 @dataclass
@@ -146,21 +154,20 @@ class World:
         return "".join(f"@event {event.model_dump_json()}\n" for event in events)
 
     def _train(self, job: TrainJob) -> list[Event]:
+        reply = job.train.grpo.max_reply_tokens
         last, path = job.train.grpo.max_steps, self.folder / "exports" / job.run_name
         return [
             Resumed(attempt=1, step=0, path=""),
-            Evaluated(report=self.player.report("base", 0, job.train.data)),
+            Evaluated(report=self.player.report("base", 0, job.train.data, reply)),
             *(Metrics(step=step, values={"loss": 1 / step}) for step in range(1, last + 1)),
-            Evaluated(report=self.player.report("adapter", last, job.train.data)),
+            Evaluated(report=self.player.report("adapter", last, job.train.data, reply)),
             Saved(kind="checkpoint", step=last, path=str(self.folder), sha256={}),
             Saved(kind="export", step=last, path=str(path), sha256=export(path)),
         ]
 
     def _probe(self, job: ProbeJob) -> list[Event]:
         said = [self.player.reply("adapter", messages) for messages in probe_conversations(job.questions)]
-        return [
-            Probed(number=number, text=text, logprobs=(LOGPROBS["adapter"],)) for number, text in enumerate(said)
-        ]
+        return [Probed(number=number, text=text, logprobs=(LOGPROBS["adapter"],)) for number, text in enumerate(said)]
 
 
 class JobsOf:

@@ -1,4 +1,4 @@
-"""The whole retrain flow, cut at every outside call and run again under its name: it ends as if nothing had happened."""
+"""The whole retrain flow, killed at every outside call and run again under its name: as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ import tasks.evidence.report
 import tasks.jobs.ray_jobs
 import tasks.release.aliases
 from flows.deployments import load_deployment, load_settings
+from tasks.evidence.exhibits import Exhibits
 from tasks.evidence.tracking import _ended_by_its_verdict
 from tasks.run import RunContext
 from tasks.settings import dotted
@@ -103,7 +104,8 @@ def _plain_stages(patch: pytest.MonkeyPatch) -> None:
         for name, found in vars(module).items():
             if isinstance(found, Task):
                 patch.setattr(module, name, found.fn)
-    patch.setattr(tasks.evidence.report, "draw", lambda settings, best: [])
+    nothing = Exhibits(pictures={}, walks=(), page=Path("replays.html"))
+    patch.setattr(tasks.evidence.report, "make_exhibits", lambda *about: nothing)
 
 
 def _overrides(folder: Path) -> dict[str, Any]:
@@ -152,7 +154,9 @@ class Retraining:
             flows.retrain.retrain.fn(**self.ground.parameters)
 
     @contextmanager
-    def _tracked_run(self, settings: Any, run_name: str, params: Mapping[str, Any], note: str) -> Iterator[RunContext]:
+    def _tracked_run(
+        self, settings: Any, run_name: str, params: Mapping[str, Any], **shown: Any
+    ) -> Iterator[RunContext]:
         """What the log is told lies on disk at once (tasks/evidence/outbox.py); a process may end between any two."""
         run: Any = outside(self.runs)
         run.params(dotted(params))
