@@ -75,7 +75,8 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
             "RAY_JOBS_ADDRESS": f"http://{address}",
             "SERVE_DASHBOARD": f"http://{address}",
             "SERVE_URL": f"http://{address}",
-            "SERVE_LISTEN": address,
+            # Nobody listens there: a world starts without Serve.
+            "SERVE_LISTEN": "127.0.0.1:9",
         }.items():
             patch.setenv(name, value)
         s3 = boto3.client("s3")
