@@ -13,10 +13,12 @@ Each call is cut twice, before the other side hears of it and after it has done 
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import thread as pools
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import unified_diff
@@ -110,13 +112,13 @@ def every_cut(
     always: Callable[[Any], object] = lambda trial: None,
     ways: tuple[How, ...] = ("killed", "failed"),
     sides: tuple[Where, ...] = ("before", "after"),
-    in_rows: bool = True,
+    reads: bool = True,
 ) -> Cuts:
     """Cut ``make().run()`` everywhere; the repeated run must end where an undisturbed one does.
 
     ``always`` looks at each trial after it was cut, and once it was repeated: what must hold in between as well.
-    A long operation may be cut on one side only (dying after a call is dying before the next one, but for what is done
-    between them), and of equal calls in a row at the first and the last (``in_rows=False``).
+    A long operation may be killed before its calls only (dying after one is dying before the next, but for what is done
+    between them), and of several looks in a row before the first (``reads=False``): the world is the same at all.
     """
     wanted_trial, wire = make(), Wire()
     with _wired(wire):
@@ -127,7 +129,7 @@ def every_cut(
     assert wanted_trial.state() == wanted, "done twice it does not end where it ended before"
     cuts = Cuts(wire.calls)
     assert cuts.calls, "nothing went out: is what it asks wrapped with outside()?"
-    for number in _to_cut(wire.calls, in_rows):
+    for number in _to_cut(wire.calls, reads):
         for how in ways:
             for where in sides:
                 cut = Cut(number, where, how)
@@ -137,14 +139,14 @@ def every_cut(
     return cuts
 
 
-def _to_cut(calls: Sequence[str], in_rows: bool) -> list[int]:
+LOOK = re.compile(r"GET |POST \S+/v1/chat/|\w+\.(get_|list_|read)")
+"""A call that changes nothing outside; whatever is not known to be one is taken to change something."""
+
+
+def _to_cut(calls: Sequence[str], reads: bool) -> list[int]:
     """Numbers of the calls to cut, from 1."""
-    around = ["", *calls, ""]
-    return [
-        number
-        for number in range(1, len(calls) + 1)
-        if in_rows or not around[number - 1] == around[number] == around[number + 1]
-    ]
+    looks = [False, *(LOOK.match(call) is not None for call in calls)]
+    return [number for number in range(1, len(calls) + 1) if reads or not (looks[number] and looks[number - 1])]
 
 
 def _try(trial: Trial, cut: Cut, wanted: Any, always: Callable[[Any], object]) -> None:
@@ -175,9 +177,13 @@ def _diff(wanted: Any, found: Any) -> str:
 
 
 def _outlast(others: set[threading.Thread]) -> None:
-    """Wait for the threads that a killed process had: their next outside call is not made either. Servers stay."""
-    for thread in threading.enumerate():
-        if thread not in others and "process_request" not in thread.name:
+    """Wait for the threads that a killed process had: their next outside call is not made either.
+
+    Servers stay, and so do the workers of thread pools, which wait for work for ever: a pool that is at work is waited
+    for by whoever opened it.
+    """
+    for thread in set(threading.enumerate()) - others - set(pools._threads_queues):
+        if "process_request" not in thread.name:
             thread.join(timeout=20)
 
 
