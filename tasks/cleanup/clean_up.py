@@ -114,7 +114,7 @@ def parts_of(context: RunContext, scope: CleanupScope, order: Order) -> list[Lef
     cleanup, hosting, cluster = scope.cleanup, scope.hosting, scope.cluster
 
     def connect() -> RayJobs:
-        return RayJobs(cluster.jobs_address)
+        return RayJobs(cluster.jobs_address, marks=context.marks)
 
     @cache
     def kube() -> KubeRay:

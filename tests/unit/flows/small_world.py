@@ -323,6 +323,9 @@ class Runs:
     def read(self, artifact_path: str) -> str | None:
         return self.kept["texts"].get(artifact_path)
 
+    def begin(self) -> None:
+        self.kept["tags"].pop("status", None)
+
     def end(self, status: str) -> None:
         self.kept["tags"]["status"] = status
         for child in self.children.values():
