@@ -306,8 +306,8 @@ def test_the_result_has_the_evaluations_the_gate_in_a_sentence_and_where_to_look
     [
         (
             {},
-            "Step 4 is promoted: it is champion now. 16 mazes won and 0 lost against the base, p=3e-05 (there is no "
-            "champion yet); 49 of 64 mazes through the endpoint, 49 in training.",
+            "Step 4 is promoted: it is champion now. 16 mazes won and 0 lost against the base, p=3e-05 (there was "
+            "no champion to beat); 49 of 64 mazes through the endpoint, 49 in training.",
         ),
         (
             {"decision": "keep", "reason": "1 mazes won and 1 lost against the champion c; at least 1 more was wanted"},
