@@ -12,7 +12,6 @@ from typing import Any
 import boto3
 import pytest
 from mlflow import MlflowClient
-from moto.server import ThreadedMotoServer
 from prefect import Task
 
 import flows.retrain
@@ -27,6 +26,7 @@ from tasks.evidence.tracking import _ended_by_its_verdict
 from tasks.run import RunContext
 from tasks.settings import dotted
 from tests.every_cut import every_cut, outside
+from tests.moto_server import moto_server
 from tests.recording import RecordingPage
 from tests.unit.flows.small_world import (
     Here,
@@ -60,11 +60,8 @@ class Ground:
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     folder, here = tmp_path_factory.mktemp("world"), Here()
-    s3_server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    s3_server.start()
-    host, port = s3_server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch, loopback(here) as address:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    with pytest.MonkeyPatch.context() as patch, loopback(here) as address, moto_server() as s3_url:
+        patch.setenv("AWS_ENDPOINT_URL", s3_url)
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "k")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
@@ -88,7 +85,6 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         data = load_settings("retrain/local", _overrides(folder)).train.data
         player = Player(two_mazes(folder)[1], data.maze, data.max_turns)
         yield Ground(folder, folder / "mlflow.db", s3, player, parameters, here)
-    s3_server.stop()
 
 
 def _one_registry_client(patch: pytest.MonkeyPatch, uri: str) -> None:
