@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.utils.validation import MAX_ENTITY_KEY_LENGTH, MAX_PARAM_VAL_LENGTH, _validate_metric_name
 
+from tasks.clients.mlflow_inputs import log_inputs, log_model, log_table
 from tasks.errors import TrackingRefused, TrackingUnavailable
+from tasks.run import Dataset, MadeModel
 
 RUN_NAME_TAG, ROLE_TAG, PARENT_TAG = "maze.run_name", "maze.role", "mlflow.parentRunId"
 LEFT_OUT_TAG = "maze.metrics_left_out"
@@ -92,6 +94,18 @@ class MlflowRun:
     def file(self, path: Path, folder: str) -> None:
         with told_apart():
             self._client.log_artifact(self.run_id, str(path), folder)
+
+    def inputs(self, datasets: Sequence[Dataset]) -> None:
+        with told_apart():
+            log_inputs(self._client, self.run_id, datasets)
+
+    def table(self, rows: Sequence[Mapping[str, Any]], artifact_path: str) -> None:
+        with told_apart():
+            log_table(self._client, self.run_id, rows, artifact_path)
+
+    def model(self, made: MadeModel) -> None:
+        with told_apart():
+            log_model(self._client, self.run_id, made)
 
     def begin(self) -> None:
         """It goes on, whatever ended it before."""

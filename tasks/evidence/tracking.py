@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from tasks.evidence.outbox import Outbox
 from tasks.evidence.prefect_attempts import attempts_of, own_flow_run_id
 from tasks.evidence.prefect_page import PageTaker, PrefectPage, log_warning
 from tasks.evidence.watched_page import WatchedPage
-from tasks.run import Page, RunContext, RunLog, StageBook
+from tasks.run import Dataset, MadeModel, Page, RunContext, RunLog, StageBook
 from tasks.settings import TrackingSettings, dotted
 from tasks.watch import Opened, Warned, teller
 
@@ -131,6 +131,15 @@ class Unrecorded:
         """Kept nowhere."""
 
     def tags(self, tags: Mapping[str, str]) -> None:
+        """Kept nowhere."""
+
+    def inputs(self, datasets: Sequence[Dataset]) -> None:
+        """Kept nowhere."""
+
+    def table(self, rows: Sequence[Mapping[str, Any]], artifact_path: str) -> None:
+        """Kept nowhere."""
+
+    def model(self, made: MadeModel) -> None:
         """Kept nowhere."""
 
     def read(self, artifact_path: str) -> None:
