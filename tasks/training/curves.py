@@ -6,12 +6,13 @@ The attempts' runs keep every number by SkyRL's names; these are the few by whic
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from scipy.stats import binomtest
 
-from rl.maze.grid import generate_maze
+from rl.maze.grid import generate_maze, turns_needed
 from rl.maze.score import EvalReport
-from rl.maze.walks import behaviour
+from rl.maze.walks import behaviour, ending_of, turns_of
 
 STEP_CURVES = {
     "reward/avg_raw_reward": "train/reward",
@@ -41,6 +42,8 @@ STEP_CURVES = {
 """SkyRL's name of a step's number -> its name on the run's own page."""
 WHOLE_STEP = ("timing/step", "timing/eval", "timing/save_checkpoints")
 """Parts that do not overlap and make a step's whole time."""
+EPISODES = "episodes"
+"""Folder of tables with one row a maze, among the run's artifacts."""
 TRAINING_HOURS, GPU_HOURS = "cost/training_hours", "cost/gpu_hours"
 
 
@@ -65,6 +68,29 @@ def evaluation_curves(report: EvalReport) -> dict[str, float]:
         "eval/turned_back": did.turned_back,
         "eval/hit_walls": did.hit_walls,
     }
+
+
+def episode_rows(report: EvalReport) -> list[dict[str, Any]]:
+    """One row a maze: what it asks, what was done, how it ended."""
+    size, rows = report.rules.maze, []
+    for outcome in report.outcomes:
+        maze = generate_maze(outcome.seed, size.height, size.width)
+        turns = turns_of(maze, outcome)
+        rows.append(
+            {
+                "seed": outcome.seed,
+                "turns_needed": turns_needed(maze),
+                "ending": str(ending_of(outcome, report.rules.max_turns)),
+                "turns": outcome.num_turns,
+                "hit_walls": sum(turn.hit_wall for turn in turns),
+                "turned_back": sum(turn.turned_back for turn in turns),
+                "unparsable_replies": outcome.unparsable_replies,
+                "walk": outcome.actions,
+                "model": report.model_id,
+                "step": report.step,
+            }
+        )
+    return rows
 
 
 def hours_spent(numbers: Mapping[int, Mapping[str, float]], step: int, num_gpus: int) -> dict[str, float]:

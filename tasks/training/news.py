@@ -10,7 +10,7 @@ from rl.maze.score import EvalReport
 from tasks.clients.mlflow_inputs import MAX_DIGEST_LENGTH
 from tasks.jobs.news import JobNews
 from tasks.run import MadeModel, RunContext
-from tasks.training.curves import evaluation_curves, hours_spent, step_curves
+from tasks.training.curves import EPISODES, episode_rows, evaluation_curves, hours_spent, step_curves
 from tasks.training.data import SELECTION, set_name
 
 
@@ -50,6 +50,7 @@ class TrainingNews(JobNews):
     def evaluation(self, report: EvalReport) -> None:
         super().evaluation(report)
         self._reports[report.step] = report
+        self._run.table(episode_rows(report), f"{EPISODES}/step_{report.step:06d}.json")
         self._later(report.step, evaluation_curves(report))
         self._adapter(report.step)
 
@@ -60,19 +61,19 @@ class TrainingNews(JobNews):
             self._adapter(event.step)
         else:
             self._held_step = max(self._held_step, event.step)
-            self._tell()
+            self._tell_what_holds()
 
     def finished(self) -> None:
         """The job ended well: all that it told led to the result."""
         self._held_step = max([self._held_step, *self._waiting])
-        self._tell()
+        self._tell_what_holds()
 
     def _later(self, step: int, values: Mapping[str, float]) -> None:
         if values:
             self._waiting.setdefault(step, {}).update(values)
-            self._tell()
+            self._tell_what_holds()
 
-    def _tell(self) -> None:
+    def _tell_what_holds(self) -> None:
         for step in sorted(step for step in self._waiting if step <= self._held_step):
             self._run.metrics(step, self._waiting.pop(step))
 
