@@ -36,7 +36,7 @@ class Design:
 def likeness() -> float:
     """Correlation of two models' luck with a maze, by which the measured pair solves so many in common."""
     total = WON + LOST + BOTH + NEITHER
-    one, other = norm.ppf((BOTH + WON) / total), norm.ppf((BOTH + LOST) / total)
+    one, other = float(norm.ppf((BOTH + WON) / total)), float(norm.ppf((BOTH + LOST) / total))
 
     found: Any = brentq(lambda rho: _both_above(one, other, rho) - BOTH / total, 0.0, 0.999)
     return float(found)
@@ -44,12 +44,12 @@ def likeness() -> float:
 
 def loss_share(gain: float, rate: float, rho: float) -> float:
     """Share of mazes that only the weaker of two models solves, ``rate`` and ``rate + gain``."""
-    return rate - _both_above(norm.ppf(rate), norm.ppf(rate + gain), rho)
+    return rate - _both_above(float(norm.ppf(rate)), float(norm.ppf(rate + gain)), rho)
 
 
 def _both_above(one: float, other: float, rho: float) -> float:
-    law: Any = multivariate_normal(mean=np.zeros(2), cov=np.array([[1, rho], [rho, 1]]))
-    return float(law.cdf([one, other]))
+    law: Any = multivariate_normal
+    return float(law([0, 0], [[1, rho], [rho, 1]]).cdf([one, other]))
 
 
 def solved(draw: np.random.Generator, rate: Array, hard: Array, num_steps: int, rho: float) -> Array:
