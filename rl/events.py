@@ -6,8 +6,8 @@ second time knows what it already has. The file outlives the job, and holds what
 
 In a training job's log stand, in this order:
 
-1. What earlier attempts told up to and including the step that is gone on from: each attempt's ``Resumed``, then its
-   events. What an attempt told beyond the checkpoint that the next one took up belongs to nobody, and is left out.
+1. What earlier attempts told, but their progress: each attempt's ``Resumed``, then its events, also those beyond the
+   checkpoint that the next one took up. Whoever follows lets go of these at the next ``Resumed``.
 2. ``Resumed`` with this attempt's number, also where it starts with step 0. What follows is this attempt's own.
 3. At its end the attempt's numbers, evaluations and saves once more, as the file has them: equal to what was told
    before, unless the log lost a line.
@@ -19,7 +19,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -134,13 +134,15 @@ class Told:
 
     events: tuple[Event, ...] = ()
     num_attempts: int = 0
+    whole: tuple[Event, ...] = ()
+    """Everything but progress, also what a later attempt did not take up."""
     left_out: str = ""
     """Which lines of the file are no events; empty where there are none."""
 
     def up_to(self, step: int) -> Told:
         """What belongs to a training that goes on from ``step``, the step itself included."""
         kept = tuple(event for event, at in _with_steps(self.events) if at <= step)
-        return Told(kept, self.num_attempts, self.left_out)
+        return replace(self, events=kept)
 
     def kinds_of(self, step: int) -> set[str]:
         """Kinds of events that were told of ``step`` itself: metrics, evaluated, checkpoint, export."""
@@ -231,7 +233,8 @@ class EventLog:
                 torn.append(f"line {number} ({len(line)} bytes)")
         num_attempts = sum(isinstance(event, Resumed) for event in events)
         left_out = f"{self._path}: left out as no event: {', '.join(torn)}" if torn else ""
-        return Told(lineage(events), num_attempts, left_out)
+        whole = tuple(event for event in events if not isinstance(event, Progress))
+        return Told(lineage(events), num_attempts, whole, left_out)
 
     def retell(self, events: Iterable[Event]) -> None:
         """Print again what was told before; the file has it."""

@@ -40,12 +40,13 @@ def is_finished(job: TrainJob, told: Told) -> bool:
 def tell_the_end_again(job: TrainJob, log: EventLog, told: Told) -> None:
     """Trained to the end by a job that this cluster no longer remembers."""
     last = job.train.grpo.max_steps
-    log.retell(told.up_to(last).events)
+    # Steps beyond the last one asked for are of no training that is wanted now.
+    log.retell(told.whole if told.last_step <= last else told.up_to(last).events)
     log.emit(Progress(done=last, total=last, text="this run had ended before"))
 
 
 def begin_attempt(job: TrainJob, dirs: RunDirs, log: EventLog, told: Told) -> Checkpoint | None:
-    """Choose the checkpoint, tell what led to it and what was passed over; None to start from the base model.
+    """Choose the checkpoint, tell all that was told before and what is passed over; None to start from the base model.
 
     Raises CheckpointMismatch, and NothingToGoOnFrom before anything is changed.
     """
@@ -59,7 +60,7 @@ def begin_attempt(job: TrainJob, dirs: RunDirs, log: EventLog, told: Told) -> Ch
     checkpoint = found.checkpoint
     step, path = (checkpoint.step, str(checkpoint.path)) if checkpoint else (0, "")
     before = told.up_to(step)
-    log.retell(before.events)
+    log.retell(told.whole)
     log.emit(Resumed(attempt=told.num_attempts + 1, step=step, path=path))
     _tell_losses(log, told, found)
     if checkpoint and "checkpoint" not in before.kinds_of(step):
