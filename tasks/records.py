@@ -109,6 +109,8 @@ class TrainedRun(Record):
     """Ascending by step; one per step."""
     exports: tuple[ExportRef, ...]
     checkpoint_steps: tuple[int, ...]
+    numbers: dict[int, dict[str, float]] = {}
+    """Step -> its reward and what its time went into, as SkyRL names them; what the pictures show."""
 
     def in_words(self) -> str:
         last = self.evaluations[-1] if self.evaluations else None
@@ -328,6 +330,8 @@ class ServedRun(Record):
     verdict: Verdict
     change: ChampionChange | None
     """None when the champion stays."""
+    played: Evaluations
+    """What the verdict rests on."""
 
 
 def in_words(found: object) -> str:

@@ -46,6 +46,10 @@ class RunLog(Protocol):
         """One that the run has already stays as it is."""
         ...
 
+    def begin(self) -> None:
+        """It goes on, whatever ended it before."""
+        ...
+
     def end(self, status: str) -> None:
         """``status`` is FINISHED, FAILED or KILLED."""
         ...
@@ -56,7 +60,7 @@ class RunLog(Protocol):
 
 
 class Page(Protocol):
-    """What people read while a run goes on. Keys name a thing of this run: ``readiness``, ``left``."""
+    """What people read while a run goes on. Keys name a thing of every run: ``readiness``, ``leftovers``."""
 
     def say(self, text: str) -> None:
         """One line of the log."""

@@ -16,12 +16,13 @@ class NotRegistered(StageError):
     """Prefect's command ended with an error."""
 
 
-def register(console: Console) -> None:
-    """Make the work pools and register every deployment; raises NotRegistered with Prefect's words."""
-    found = deployments()
-    for pool in sorted({entry["work_pool"]["name"] for entry in found.values()}):
+def register(console: Console, profile: str = "local") -> None:
+    """Register what the pools of a profile serve, ``local``'s always; raises NotRegistered with Prefect's words."""
+    pools = sorted({"local", profile})
+    found = {name: entry for name, entry in deployments().items() if entry["work_pool"]["name"] in pools}
+    for pool in pools:
         _prefect("work-pool", "create", pool, "--type", "process", "--overwrite")
-    _prefect("--no-prompt", "deploy", "--all")
+    _prefect("--no-prompt", "deploy", *(word for name in sorted(found) for word in ("-n", name)))
     console.print(f"{len(found)} deployments are registered: {', '.join(sorted(found))}", soft_wrap=True)
 
 

@@ -107,7 +107,7 @@ class MazeTrainer(RayPPOTrainer):
             self.global_step, eval_rules(self.cfg, self._mazes), model_id, seeds, self.generator.outcomes
         )
         _check_against_trainer(report, metrics)
-        self._log.emit(Evaluated(report=report))
+        self._log.emit(Evaluated(report=report.with_fewer_words()))
         return {**metrics, **report.metrics()}
 
     def load_checkpoints(self) -> tuple[int, str]:

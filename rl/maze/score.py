@@ -20,6 +20,25 @@ def action_letter(action: Action) -> str:
     return "S" if isinstance(action, Stop) else "?"
 
 
+MAX_WORDS = 48_000
+"""Characters of replies that an evaluation's event keeps: an event is a line of a job's log."""
+
+
+class Said(BaseModel):
+    """What was said in a turn where that does not follow from its letter."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    turn: int
+    """Counts from 0."""
+    reply: str | None = None
+    """What the agent wrote, where that is not the tuple of its action to the letter."""
+    num_left_out: int = 0
+    """Characters of a reply that is not kept."""
+    feedback: str | None = None
+    """What the environment answered, where that is neither EXECUTED nor HIT_WALL."""
+
+
 class Outcome(BaseModel):
     """One maze, played to its end."""
 
@@ -31,6 +50,8 @@ class Outcome(BaseModel):
     actions: str
     """One letter a turn, see MOVE_LETTERS."""
     unparsable_replies: int
+    said: tuple[Said, ...] | None = None
+    """The turns that their letters do not tell whole; None in records of players whose words nobody kept."""
 
     @property
     def num_turns(self) -> int:
@@ -89,6 +110,18 @@ class EvalReport(BaseModel):
     @property
     def mean_turns(self) -> float:
         return sum(outcome.num_turns for outcome in self.outcomes) / self.num_mazes
+
+    def with_fewer_words(self, max_words: int = MAX_WORDS) -> EvalReport:
+        """The same, without the replies that exceed so many characters together; the first turns keep theirs."""
+        left, outcomes = max_words, []
+        for outcome in self.outcomes:
+            kept = []
+            for one in outcome.said or ():
+                left -= len(one.reply or "")
+                size = len(one.reply or "")
+                kept.append(one if left >= 0 else one.model_copy(update={"reply": None, "num_left_out": size}))
+            outcomes.append(outcome if outcome.said is None else outcome.model_copy(update={"said": tuple(kept)}))
+        return self.model_copy(update={"outcomes": tuple(outcomes)})
 
     def metrics(self) -> dict[str, float]:
         """The figures that are plotted over training steps."""

@@ -37,6 +37,7 @@ def tracked_run(
     role: str = "pipeline",
     tags: Mapping[str, str] | None = None,
     note: str = "",
+    links: Mapping[str, str] | None = None,
 ) -> Iterator[RunContext]:
     """A run in MLflow, open while the block runs: FINISHED after it, FAILED on an error, KILLED on a stop.
 
@@ -49,9 +50,13 @@ def tracked_run(
         opened.tags({DESCRIPTION: note})
     with _outboxes(settings, runs) as (to_mlflow, taker, to_page):
         run = KeptLog(to_mlflow, taker, Address(run_id=opened.run_id), opened.url, run_name)
+        run.begin()
         logs_dir = Path(settings.logs_dir, run_name)
         context = _context(run_name, run, PrefectPage(run_name, to_page.put), logs_dir)
         context.page.say(f"MLflow: {run.url}")
+        if links:
+            told = [f"- {name}: [{address}]({address})" for name, address in {"MLflow": run.url, **links}.items()]
+            context.page.markdown("links", "\n".join(told), "where to look")
         if changed:
             _tell_what_changed(context, params, changed)
         with _ended_by_its_verdict(run):
@@ -132,6 +137,9 @@ class Unrecorded:
         """Nothing was kept."""
 
     def params(self, params: Mapping[str, Any]) -> None:
+        """Kept nowhere."""
+
+    def begin(self) -> None:
         """Kept nowhere."""
 
     def end(self, status: str) -> None:

@@ -1,17 +1,15 @@
 """Promote, keep or reject: a paired comparison on the same mazes. Pure.
 
 Every maze is played by both models, so what counts is the mazes that one solves and the other does not. Their split
-is tested exactly (McNemar 1947, as a two-sided binomial test at 1/2, which scipy computes); solve rates carry Wilson
-score intervals (Wilson 1927).
+is tested exactly, and solve rates carry score intervals (statistics.py).
 """
 
 from __future__ import annotations
 
-from scipy.stats import binomtest
-
 from rl.maze.score import EvalReport, require_same_rules
 from tasks.records import Comparison, Decision, Verdict
 from tasks.release.settings import GateSettings
+from tasks.release.statistics import mcnemar_p_value, wilson_interval
 
 
 def compare(candidate: EvalReport, reference: EvalReport) -> Comparison:
@@ -25,14 +23,8 @@ def compare(candidate: EvalReport, reference: EvalReport) -> Comparison:
         losses=losses,
         both=pairs.count((True, True)),
         neither=pairs.count((False, False)),
-        p_value=float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0,
+        p_value=mcnemar_p_value(wins, losses),
     )
-
-
-def wilson_interval(num_solved: int, num_mazes: int) -> tuple[float, float]:
-    """95% score interval of a solve rate."""
-    found = binomtest(num_solved, num_mazes).proportion_ci(0.95, method="wilson")
-    return float(found.low), float(found.high)
 
 
 def judge(settings: GateSettings, candidate: EvalReport, base: EvalReport, champion: EvalReport | None) -> Verdict:
@@ -59,7 +51,7 @@ def _decide(settings: GateSettings, base: Comparison, champion: Comparison | Non
         wanted = f"at least {settings.min_margin_over_base} more won than lost and p<={settings.max_p_value:g}"
         return "reject", f"{figures}; {wanted} was wanted"
     if champion is None:
-        return "promote", f"{figures}; there is no champion yet"
+        return "promote", f"{figures}; there was no champion to beat"
     figures = f"{champion.wins} mazes won and {champion.losses} lost against the champion {champion.reference}"
     if champion.margin < settings.min_margin_over_champion:
         return "keep", f"{figures}; at least {settings.min_margin_over_champion} more won than lost was wanted"

@@ -10,6 +10,7 @@ from tasks.jobs.run_job import run_job
 from tasks.records import ClusterRef, MazesRef, TrainedRun
 from tasks.run import RunContext
 from tasks.stage import stage
+from tasks.training.figures import CURVES
 
 
 @stage
@@ -61,4 +62,8 @@ def trained_run(order: TrainJob, mazes: MazesRef, story: JobStory) -> TrainedRun
         evaluations=tuple(story.evaluations[step] for step in sorted(story.evaluations)),
         exports=tuple(story.exports[step] for step in sorted(story.exports)),
         checkpoint_steps=tuple(sorted(story.checkpoint_steps)),
+        numbers={
+            step: {name: story.numbers[step][name] for name in CURVES if name in story.numbers[step]}
+            for step in sorted(story.numbers)
+        },
     )

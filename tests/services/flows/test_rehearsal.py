@@ -72,7 +72,8 @@ def test_one_grpo_step_runs_from_prefect_to_the_report(finished: tuple[Path, str
     assert (folder / "runs" / "rehearsal" / "rehearsal-train-1.log").stat().st_size > 1000
     for stage in ("run training", "publish adapter", "ensure endpoint", "prove adapter"):
         assert f"ok      {stage}" in printed
-    assert {path.name for path in (folder / "reports" / "rehearsal").iterdir()} == {"solve_rate.png", "replays.png"}
+    shown = {path.name for path in (folder / "reports" / "rehearsal").iterdir() if path.suffix != ".gif"}
+    assert shown == {"solve_rate.png", "training.png", "replays.png", "replays.html"}
 
 
 def test_the_export_is_a_peft_adapter_of_the_language_model(finished: tuple[Path, str]) -> None:
@@ -116,6 +117,7 @@ def test_mlflow_holds_parent_and_child_finished_with_metrics_and_evaluations(
     assert {item.path for item in client.list_artifacts(parent.info.run_id, "pictures")} == {
         "pictures/solve_rate.png",
         "pictures/replays.png",
+        "pictures/training.png",
     }
 
 

@@ -6,8 +6,9 @@ import pytest
 from scipy.stats import binom
 
 from rl.maze.score import CannotCompare, EvalReport, Outcome
-from tasks.release.gate import compare, judge, wilson_interval
+from tasks.release.gate import compare, judge
 from tasks.release.settings import GateSettings
+from tasks.release.statistics import wilson_interval
 from tests.unit.samples import OTHER_RULES, RULES, by_other_rules
 
 
@@ -68,7 +69,7 @@ BASE = "x" * 10 + "." * 20
 @pytest.mark.parametrize(
     ("candidate", "champion", "decision", "reason"),
     [
-        ("x" * 20 + "." * 10, None, "promote", "no champion yet"),
+        ("x" * 20 + "." * 10, None, "promote", "no champion to beat"),
         ("x" * 20 + "." * 10, "x" * 18 + "." * 12, "promote", "2 mazes won and 0 lost against the champion"),
         ("x" * 20 + "." * 10, "x" * 20 + "." * 10, "keep", "0 mazes won and 0 lost against the champion"),
         ("x" * 20 + "." * 10, "x" * 22 + "." * 8, "keep", "0 mazes won and 2 lost"),
