@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl.events import EventLog, Fault, Progress, Resumed, Saved, Told
+from rl.events import EventLog, Fault, Progress, Resumed, Saved, Told, marked_over
 from rl.grpo.checkpoints import Checkpoint, Found, find_checkpoint, set_aside, step_folders
 from rl.grpo.config_table import RunDirs
 from rl.grpo.settings import TrainJob
@@ -41,7 +41,8 @@ def tell_the_end_again(job: TrainJob, log: EventLog, told: Told) -> None:
     """Trained to the end by a job that this cluster no longer remembers."""
     last = job.train.grpo.max_steps
     # Steps beyond the last one asked for are of no training that is wanted now.
-    log.retell(told.whole if told.last_step <= last else told.up_to(last).events)
+    story = told.whole if told.last_step <= last else told.up_to(last).events
+    log.retell(marked_over(story, told.num_attempts - 1))
     log.emit(Progress(done=last, total=last, text="this run had ended before"))
 
 
@@ -60,7 +61,7 @@ def begin_attempt(job: TrainJob, dirs: RunDirs, log: EventLog, told: Told) -> Ch
     checkpoint = found.checkpoint
     step, path = (checkpoint.step, str(checkpoint.path)) if checkpoint else (0, "")
     before = told.up_to(step)
-    log.retell(told.whole)
+    log.retell(marked_over(told.whole, told.num_attempts))
     log.emit(Resumed(attempt=told.num_attempts + 1, step=step, path=path))
     _tell_losses(log, told, found)
     if checkpoint and "checkpoint" not in before.kinds_of(step):

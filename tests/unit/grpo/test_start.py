@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 
 from flows.deployments import load_settings
-from rl.events import Evaluated, Event, EventLog, Fault, Metrics, Progress, Resumed, Saved, parse_line
+from rl.events import (
+    Completed,
+    Evaluated,
+    Event,
+    EventLog,
+    Fault,
+    Metrics,
+    Progress,
+    Resumed,
+    Saved,
+    marked_over,
+    parse_line,
+)
 from rl.grpo.config_table import RunDirs
 from rl.grpo.job import run
 from rl.grpo.settings import TrainJob
@@ -82,19 +94,24 @@ def test_everything_is_told_again_also_what_lies_beyond_the_checkpoint_and_no_pr
     capsys.readouterr()
     assert begin(job, log) == 12
     heard = told(capsys)
-    assert heard[:-1] == FIRST
+    assert heard[:-1] == [Resumed(attempt=1, step=0, path="", is_over=True), *FIRST[1:]]
     assert heard[-1] == Resumed(attempt=2, step=12, path=str(checkpoint_folder(job) / "global_step_12"))
 
 
 def test_a_third_attempt_tells_all_that_each_attempt_told_in_order(
     job: TrainJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    second = [Resumed(attempt=2, step=12, path="/12"), Metrics(step=13, values={"reward": 99.0}), saved("export", 16)]
-    log = attempt(job, *FIRST, *second, saved("checkpoint", 16), Metrics(step=17, values={}))
+    second = [
+        Resumed(attempt=2, step=12, path="/12", is_over=True),
+        Metrics(step=13, values={"reward": 99.0}),
+        saved("export", 16),
+    ]
+    rest = [saved("checkpoint", 16), Metrics(step=17, values={}), Completed()]
+    log = attempt(job, *FIRST, second[0].model_copy(update={"is_over": False}), *second[1:], *rest)
     write_checkpoint(checkpoint_folder(job), 16, 1)
     capsys.readouterr()
     assert begin(job, log) == 16
-    assert told(capsys)[:-1] == [*FIRST, *second, saved("checkpoint", 16), Metrics(step=17, values={})]
+    assert told(capsys)[:-1] == [*marked_over(FIRST, 1), *second, *rest]
     assert log.earlier().num_attempts == 3
 
 
@@ -159,7 +176,7 @@ def test_all_checkpoints_broken_is_refused_unless_a_restart_is_asked_for(
     asked = job.model_copy(update={"train": job.train.model_copy(update={"restart": True})})
     assert begin(asked, log) is None
     heard = told(capsys)
-    assert heard[: len(FIRST) + 1] == [*FIRST, Resumed(attempt=2, step=0, path="")]
+    assert heard[: len(FIRST) + 1] == [*marked_over(FIRST, 1), Resumed(attempt=2, step=0, path="")]
     assert len([event for event in heard[len(FIRST) :] if isinstance(event, Fault)]) == 3
 
 
@@ -189,6 +206,7 @@ def test_a_run_that_had_ended_tells_its_story_again_and_trains_nothing(
     story: list[Event] = [
         Resumed(attempt=1, step=0, path=""),
         evaluated(0),
+        Resumed(attempt=2, step=0, path=""),
         saved("checkpoint", last),
         evaluated(last),
         saved("export", last),
@@ -198,7 +216,7 @@ def test_a_run_that_had_ended_tells_its_story_again_and_trains_nothing(
     log.emit(story[-1])
     capsys.readouterr()
     run(job, log)
-    assert told(capsys) == [*story, Progress(done=last, total=last, text="this run had ended before")]
+    assert told(capsys) == [*marked_over(story, 1), Progress(done=last, total=last, text="this run had ended before")]
 
 
 def test_a_restart_is_no_other_training(job: TrainJob) -> None:
