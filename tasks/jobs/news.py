@@ -45,6 +45,7 @@ class JobNews:
         if self._order is not None:
             self._log.params(dotted(self._order.model_dump(mode="json")))
 
+<<<<<<< HEAD
     def inherited(self, numbers: Mapping[int, Mapping[str, float]], evaluations: Mapping[int, EvalReport]) -> None:
         """Kept with the attempt; a line and a table say it to whoever reads along."""
         for step, values in numbers.items():
@@ -68,6 +69,10 @@ class JobNews:
     def _is_news(self) -> bool:
         """Whether what is told happens now: who follows an attempt is told of those before it, too."""
         return self._begun is None or not self._begun.is_over
+=======
+    def finished(self) -> None:
+        """The job has ended well, and all of its news is told."""
+>>>>>>> main
 
     def line(self, text: str) -> None:
         self._keep(text)
