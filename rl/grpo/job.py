@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rl.events import EventLog, Fault
+from rl.events import Completed, EventLog, Fault
 from rl.grpo.config_table import RunDirs, skyrl_overrides
 from rl.grpo.cpu import bridge as cpu_bridge
 from rl.grpo.ray_metrics import RunGauges
@@ -88,6 +88,7 @@ def run(
         from rl.grpo.experiment import MazeExperiment
 
         (make_experiment or MazeExperiment)(cfg, mazes, log, policy_worker).run()
+        log.emit(Completed())
     finally:
         # The second channel: what the log has lost of this attempt, the file has.
         log.retell(log.earlier().results)

@@ -339,7 +339,7 @@ class Runs:
         self.kept["tags"].pop("status", None)
 
     def end(self, status: str) -> None:
-        self.kept["tags"]["status"] = status
+        self.kept["tags"].setdefault("status", status)
         for child in self.children.values():
             child.kept["tags"].setdefault("status", status)
 

@@ -157,6 +157,7 @@ class Retraining:
         """What the log is told lies on disk at once (tasks/evidence/outbox.py); a process may end between any two."""
         run: Any = outside(self.runs)
         run.params(dotted(params))
+        run.begin()
         with _ended_by_its_verdict(run):
             yield RunContext(run_name, run, RecordingPage([]), flow_run_id=f"flow-run-{self.flow_runs}")
 
