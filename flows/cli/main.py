@@ -37,7 +37,7 @@ HELP = """Retrain a maze agent: train it, serve it, keep it if it is better, and
 [bold]Knobs[/bold] are given as key=value: maze-retrain run max_steps=4 learning_rate=0.0005
 
 [bold]Exit codes[/bold]: 0 it went well - 1 it failed - 2 what was typed cannot be run, and nothing was started -
-3 a service that it needs does not run - 130 stopped by Ctrl-C
+3 a service that it needs does not run - 130 stopped by Ctrl-C - 143 by SIGTERM - 129 its terminal was closed
 """
 RUNNING, LOOKING, SERVICES = "Train and decide", "Look", "Services"
 KEEP_QUIET = {

@@ -65,7 +65,7 @@ step    step 1 of 4: solve rate 0.50, reward 0.41, 31 s a step, 1 min 33 s left
 step    step 2 of 4: solve rate 0.62, reward 0.41, 31 s a step, 1 min 2 s left
 eval    step 2 solves 41 of 64 mazes
 ok      run training               2 steps, 3 min 5 s
-ok      evaluate-tiny:r-step-2     41 of 64 mazes solved, 34 s
+ok      evaluate endpoint          tiny:r-step-2: 41 of 64 mazes solved, 34 s
 """
 
 
@@ -99,7 +99,7 @@ def test_a_long_line_stays_one_line_whatever_the_width() -> None:
 def test_on_a_terminal_steps_move_in_the_last_line_and_are_no_lines_of_their_own() -> None:
     _, text = told(RUN, is_live=True, force_terminal=True, color_system=None)
     lasting = [line for line in text.splitlines() if "step 1 of 4" in line]
-    assert "evaluate-tiny:r-step-2" in text
+    assert "evaluate endpoint          tiny:r-step-2: 41 of 64" in text
     assert "\x1b[" in text, "a live line is drawn anew"
     assert len(lasting) <= 3, "only as the moving line"
 
@@ -121,9 +121,9 @@ def test_the_moving_line_says_what_is_under_way_and_how_far() -> None:
     building, training, playing = written.getvalue().splitlines()
     assert "build images" in building
     assert "#12 [train 3/9] RUN uv pip sync" in building
-    assert "step 1 of 4: solve rate 0.50, reward 0.41, 31 s a step, 1 min 33 s left" in training
-    assert "evaluate-m" in playing
-    assert "16 of 64 mazes" in playing
+    assert "step 1 of 4, 1 min 33 s left, solve rate 0.50, 31 s a step for 0.0 s" in training
+    assert "evaluate endpoint" in playing
+    assert "16 of 64 mazes, m" in playing
 
 
 def test_a_stage_that_takes_long_says_that_it_has_begun_and_a_wait_says_what_it_waits_for() -> None:
