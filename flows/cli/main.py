@@ -88,7 +88,6 @@ def plan(
 
     os.environ.setdefault("PREFECT_HOME", str(ROOT / ".local" / "prefect-plan"))
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     _run_deployment(f"plan/{profile}", knobs or [], verbose)
 
 

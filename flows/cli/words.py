@@ -14,7 +14,7 @@ MAX_TROUBLES = 8
 SILENT_S = 1.0
 """A stage that found nothing and took less has no line of its own."""
 HARMLESS_ON_CPU = {
-    "Triton is installed, but `triton.backends` could not be imported": "Triton compiles for GPUs; vLLM goes on without",
+    "Triton is installed, but `triton.backends` could not be imported": "it compiles for GPUs; vLLM goes on without",
     "Failed to import the DeepSelect extension": "kernels for GPUs, which vLLM's build for processors does not have",
 }
 """Beginnings of warnings that each job of a run without a GPU prints, and why nobody needs them. On a GPU they are

@@ -5,19 +5,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from prefect.utilities.engine import capture_sigterm
-
 import flows.cli.run
 from flows.cli.main import app
+from flows.cli.services import TELL_NOBODY
 from tasks.run import StageBook
 from tasks.watch import Evaluation, Following, JobSaid, Moved, Numbers, Opened, teller
 
-TRITON = "(pid=7) WARNING 12-02 19:30:10 [importing.py:83] Triton is installed, but `triton.backends` could not be imported."
+TRITON = (
+    "(pid=7) WARNING 12-02 19:30:10 [importing.py:83] Triton is installed, but `triton.backends` could not be imported."
+)
 LONG = "tiny-qwen3-vl:local-20261202-231039-00189306-step-2"
 PAUSE_S = 0.4
 """Longer than the screen takes to draw the last line anew."""
@@ -58,6 +60,9 @@ def story(ending: str, notes: Path) -> str:
 
 
 def main(ending: str, notes: str) -> None:
+    os.environ.update(TELL_NOBODY)
+    from prefect.utilities.engine import capture_sigterm
+
     def flow(platform: Any) -> str:
         with capture_sigterm():
             return story(ending, Path(notes))

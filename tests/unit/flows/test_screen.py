@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from flows.cli.interrupt import leaving, stopping
+from flows.cli.run import harmless_in
 from flows.cli.screen import Screen
-from flows.cli.words import Course, Troubles, duration, stage_line
+from flows.cli.words import HARMLESS_ON_CPU, Course, Troubles, duration, stage_line
 from tasks.watch import (
     Began,
     Ended,
@@ -198,6 +199,27 @@ def test_ctrl_c_names_what_it_stops_and_the_second_one_what_may_be_left() -> Non
 def test_warnings_and_errors_of_a_job_are_told_from_the_rest(line: str, shown: str) -> None:
     heard = Troubles().heard(line)
     assert heard.startswith(shown) if shown else not heard
+
+
+def test_warnings_that_mean_nothing_without_a_gpu_are_left_out_there_and_shown_on_one() -> None:
+    lines = [
+        "(pid=7) WARNING 12-02 19:30:10 [importing.py:83] Triton is installed, but `triton.backends` could not be "
+        "imported. Disabling Triton.",
+        "(pid=7) WARNING 12-02 19:30:11 [_x.py:9] Failed to import the DeepSelect extension (vllm._deepselect_C): No "
+        "module named 'vllm._deepselect_C'",
+    ]
+    on = {device: {"platform": {"train": {"engine": {"device": device}}}} for device in ("cpu", "cuda")}
+    assert [Troubles(harmless=harmless_in(on["cpu"])).heard(line) for line in lines] == ["", ""]
+    assert all(Troubles(harmless=harmless_in(on["cuda"])).heard(line) for line in lines)
+    assert all(Troubles(harmless=harmless_in({"platform": {"url": "http://s"}})).heard(line) for line in lines)
+    assert Troubles(harmless=HARMLESS_ON_CPU).heard("WARNING Triton is broken: no kernels")
+
+
+def test_a_stage_without_news_that_took_no_time_has_no_line_but_one_that_failed_has() -> None:
+    _, text = told([Ended("a", "", "completed", "", 0.2), Ended("b", "", "completed", "", 1.2)])
+    assert text == "ok      b                          1.2 s\n"
+    _, text = told([Ended("a", "", "failed", "", 0.2)])
+    assert text.startswith("failed  a")
 
 
 def test_a_job_that_warns_without_end_fills_no_screen() -> None:
