@@ -18,7 +18,6 @@ from fastapi import FastAPI, HTTPException
 from fastapi.exceptions import RequestValidationError
 from ray import serve
 from ray.exceptions import RayTaskError
-from ray.llm._internal.common.errors import VLLM_CLIENT_ERRORS
 from ray.llm._internal.serve.core.configs.openai_api_models import OpenAIHTTPException, to_model_metadata
 from ray.llm._internal.serve.core.ingress.ingress import DEFAULT_ENDPOINTS
 from ray.llm._internal.serve.core.ingress.middleware import SetRequestIdMiddleware
@@ -31,6 +30,7 @@ from ray.serve.llm import LLMServingArgs, build_llm_deployment
 from ray.serve.llm.ingress import make_fastapi_ingress
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import JSONResponse
+from vllm.exceptions import VLLMClientError
 
 from serving.door import API_KEY_VARIABLE, Refused, check_key, check_name, check_request, error_body
 from serving.settings import DoorSettings
@@ -48,7 +48,8 @@ def build_app(args: dict[str, Any]) -> serve.Application:
     options = front.ingress_cls.get_deployment_options(configs)
     # A fixed number of replicas and Ray's autoscaling exclude each other.
     options = {**{k: v for k, v in options.items() if k != "autoscaling_config"}, **parsed.ingress_deployment_config}
-    return serve.deployment(ingress(front.ingress_cls, limits, max_images), **options).bind(
+    deployment: Any = serve.deployment(ingress(front.ingress_cls, limits, max_images), **options)
+    return deployment.bind(
         llm_deployments={config.model_id: build_llm_deployment(config) for config in configs},
         model_cards={config.model_id: to_model_metadata(config.model_id, config) for config in configs},
         lora_paths={config.model_id: config.lora_config.dynamic_lora_loading_path for config in configs},
@@ -158,7 +159,7 @@ def worded(error: Exception) -> tuple[int, str, str | None, str | None]:
         return cause.status_code, clean(str(cause.detail)), None, "not_found" if cause.status_code == 404 else None
     if isinstance(cause, OpenAIHTTPException) and cause.status_code != 500:
         return cause.status_code, clean(cause.message), None, None
-    if isinstance(cause, VLLM_CLIENT_ERRORS):
+    if isinstance(cause, VLLMClientError):
         return 400, clean(str(cause)), None, None
     if isinstance(cause, (BackPressureError, DeploymentUnavailableError)):
         return 503, "the endpoint cannot take more requests now; try again", None, "overloaded"

@@ -24,7 +24,7 @@ from tasks.errors import ContextExceeded, EndpointFailed
 from tasks.release.openai_chat import ChatEndpoint
 from tests.services.loopback import free_port
 
-pytestmark = pytest.mark.slow_s(120)
+pytestmark = pytest.mark.slow_s(180)
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "canary-endpoint-key"
 INTERNALS = ("Error", "Exception", "ray", "vllm", "Traceback", "/root", "object at", "class", "pydantic")
