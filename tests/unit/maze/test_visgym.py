@@ -21,10 +21,13 @@ from rl.maze.eval_set import EvalSetMismatch, build_eval_set, load_eval_set
 from rl.maze.grid import num_mazes, shortest_path, turns_needed
 from rl.maze.prompts import Move, action_text
 from rl.maze.run_mazes import prepare_mazes
+from rl.maze.score import MOVE_LETTERS, EvalReport, EvalRules, Outcome
 from rl.maze.visgym import visgym_maze
 from rl.proof.questions import probe_conversations
 from rl.proof.settings import Questions
 from rl.settings import DataSettings, MazeSettings
+from tasks.training.curves import episode_rows, evaluation_curves
+from tasks.training.data import set_name
 
 SHIPPED = Path("rl/eval_sets/visgym_easy_9x9.json")
 MAZE = MazeSettings(env_id="maze_2d/easy", height=9, width=9, cell_px=25)
@@ -116,6 +119,19 @@ def test_the_png_is_the_picture_also_after_the_agent_has_left_the_target() -> No
 def test_the_proof_asks_about_its_mazes() -> None:
     conversations = list(probe_conversations(Questions(maze=MAZE, num_probes=4, max_reply_tokens=8)))
     assert [len(messages) for messages in conversations] == [1, 3, 5, 7]
+
+
+def test_what_is_told_of_a_report_speaks_of_its_mazes() -> None:
+    path = shortest_path(visgym_maze(7, 9, 9))
+    letters = "".join(MOVE_LETTERS[direction] for direction in path) + "S"
+    outcome = Outcome(seed=7, solved=True, actions=letters, unparsable_replies=0)
+    played = {"max_turns": 17, "parsing": "strict", "max_reply_tokens": 8, "temperature": 0.0}
+    rules = EvalRules.model_validate({"eval_set_sha256": "0" * 64, "maze": MAZE, **played})
+    report = EvalReport(step=0, rules=rules, model_id="m", outcomes=(outcome,))
+    (row,) = episode_rows(report)
+    assert (row["turns_needed"], row["hit_walls"]) == (len(path) + 1, 0)
+    assert evaluation_curves(report)["eval/hit_walls"] == 0
+    assert set_name(MAZE, "selection") == "maze_2d-easy-9x9-selection"
 
 
 def test_the_run_on_aws_plays_them(monkeypatch: pytest.MonkeyPatch) -> None:
