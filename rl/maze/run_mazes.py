@@ -61,7 +61,7 @@ def prepare_mazes(settings: DataSettings) -> Mazes:
         for seed, drawn in islice(
             (
                 pair
-                for pair in distinct_mazes(maze.height, maze.width, settings.first_train_seed)
+                for pair in distinct_mazes(maze.env_id, maze.height, maze.width, settings.first_train_seed)
                 if pair[1].fingerprint not in eval_set.fingerprints
             ),
             settings.num_train_mazes,
