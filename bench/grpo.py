@@ -62,6 +62,12 @@ class Collected:
     def saved(self, event: Saved) -> None:
         """Nothing of it is kept."""
 
+    def event(self, document: str) -> None:
+        """Nothing of it is kept."""
+
+    def wrote(self, name: str, text: str) -> None:
+        """Nothing of it is kept."""
+
     def attempt(self, number: int, from_step: int) -> None:
         """Each side is measured from its first step."""
 

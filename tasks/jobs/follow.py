@@ -10,7 +10,21 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, Protocol
 
-from rl.events import Checked, Evaluated, Event, Fault, Metrics, Probed, Progress, Resumed, Saved, Stored, parse_line
+from rl.events import (
+    PREFIX,
+    Checked,
+    Evaluated,
+    Event,
+    Fault,
+    Metrics,
+    Probed,
+    Progress,
+    Resumed,
+    Saved,
+    Stored,
+    Wrote,
+    parse_line,
+)
 from rl.maze.score import EvalReport
 from tasks.errors import LogBrokeOff, TrainingJobFailed, TrainingStalled
 from tasks.jobs.api import JobsClient, JobState
@@ -45,6 +59,14 @@ class Sinks(Protocol):
     def evaluation(self, report: EvalReport) -> None: ...
 
     def saved(self, event: Saved) -> None: ...
+
+    def event(self, document: str) -> None:
+        """Every event, as its JSON, before what it means is told."""
+        ...
+
+    def wrote(self, name: str, text: str) -> None:
+        """A small file of the job's."""
+        ...
 
     def attempt(self, number: int, from_step: int) -> None:
         """A training job begins: the attempt's number, from 1, and the checkpoint's step that it goes on from."""
@@ -85,6 +107,7 @@ class JobStory:
                 self.last_lines.append(text)
                 sinks.line(text)
             return
+        sinks.event(line.removeprefix(PREFIX))
         self._take(event, sinks)
 
     def why_it_ended(self, submission_id: str, state: JobState) -> str:
@@ -128,6 +151,8 @@ class JobStory:
                 self.checks[event.name] = event
             case Stored():
                 self.stored[event.path] = event
+            case Wrote():
+                sinks.wrote(event.name, event.text)
             case Fault():
                 self.faults.append(event)
                 sinks.line(f"{'ERROR' if event.fatal else 'WARNING'} {event.boundary}: {event.message}")

@@ -21,8 +21,14 @@ class TrainingNews(JobNews):
     steps is trained again. So the page lags behind by up to one checkpoint; the attempt's own run does not.
     """
 
-    def __init__(self, context: RunContext, order: TrainJob, keep: Callable[[str], object]) -> None:
-        super().__init__(context, order, keep)
+    def __init__(
+        self,
+        context: RunContext,
+        order: TrainJob,
+        keep: Callable[[str], object] = lambda text: None,
+        keep_event: Callable[[str], object] = lambda document: None,
+    ) -> None:
+        super().__init__(context, order, keep, keep_event)
         engine = order.train.engine
         self._num_gpus = order.train.num_gpus if engine.device == "cuda" else 0
         self._held_step = 0

@@ -53,6 +53,12 @@ class RecordingSinks:
     def saved(self, event: Saved) -> None:
         self.heard.append((event.kind, event.step))
 
+    def event(self, document: str) -> None:
+        """Each is recorded by what it means."""
+
+    def wrote(self, name: str, text: str) -> None:
+        self.heard.append(("wrote", name, text))
+
     def attempt(self, number: int, from_step: int) -> None:
         self.heard.append(("attempt", number, from_step))
 
