@@ -131,8 +131,16 @@ class Stored(_Event):
     removed: bool
 
 
+class Wrote(_Event):
+    """A small file of the job's, which its nodes alone can read: what SkyRL made of the settings, what is installed."""
+
+    kind: Literal["wrote"] = "wrote"
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
+    text: str = Field(max_length=200_000)
+
+
 Event = Annotated[
-    Progress | Metrics | Evaluated | Saved | Resumed | Completed | Fault | Probed | Checked | Stored,
+    Progress | Metrics | Evaluated | Saved | Resumed | Completed | Fault | Probed | Checked | Stored | Wrote,
     Field(discriminator="kind"),
 ]
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)

@@ -8,6 +8,7 @@ prompts -> MazeGenerator (vLLM engines) -> rewards -> GRPO advantages -> FSDP po
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from rl.grpo.length_groups import length_grouped
 from rl.grpo.rollouts.generator import MazeGenerator
 from rl.grpo.skyrl_env import register_env
 from rl.maze.run_mazes import Mazes
-from rl.maze.score import EvalReport, EvalRules, make_report
+from rl.maze.score import EvalReport, EvalRules, Outcome, make_report
 
 
 class EvaluationDisagrees(RuntimeError):
@@ -66,6 +67,14 @@ class EventTracker:
         """Nothing is held open."""
 
 
+def share_without_signal(outcomes: Sequence[Outcome]) -> float:
+    """Share of mazes whose rollouts all ended alike: their advantages are zero, and nothing is learned from them."""
+    endings: dict[int, set[bool]] = {}
+    for outcome in outcomes:
+        endings.setdefault(outcome.seed, set()).add(outcome.solved)
+    return sum(len(found) == 1 for found in endings.values()) / len(endings)
+
+
 def as_number(value: Any) -> float | None:
     """Numbers of Python and numpy, arrays and tensors of one element; None for everything else."""
     if isinstance(value, np.generic | np.ndarray | torch.Tensor) and math.prod(value.shape) == 1:
@@ -96,6 +105,7 @@ class MazeTrainer(RayPPOTrainer):
             "rollouts/trajectories": len(solved),
             "rollouts/unparsable_replies": sum(o.unparsable_replies for o in self.generator.outcomes),
             "rollouts/dropped_trajectories": self.generator.num_dropped,
+            "rollouts/groups_without_signal": share_without_signal(self.generator.outcomes),
         }
         return output
 

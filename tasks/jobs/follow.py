@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Literal, Protocol
 
 from rl.events import (
+    PREFIX,
     Checked,
     Completed,
     Evaluated,
@@ -22,6 +23,7 @@ from rl.events import (
     Resumed,
     Saved,
     Stored,
+    Wrote,
     parse_line,
 )
 from rl.maze.score import EvalReport
@@ -58,6 +60,14 @@ class Sinks(Protocol):
     def evaluation(self, report: EvalReport) -> None: ...
 
     def saved(self, event: Saved) -> None: ...
+
+    def event(self, document: str) -> None:
+        """Every event, as its JSON, before what it means is told."""
+        ...
+
+    def wrote(self, name: str, text: str) -> None:
+        """A small file of the job's."""
+        ...
 
     def fault(self, fault: Fault) -> None: ...
 
@@ -108,6 +118,7 @@ class JobStory:
                 self.last_lines.append(text)
                 sinks.line(text)
             return
+        sinks.event(line.removeprefix(PREFIX))
         self._take(event, sinks)
 
     def why_it_ended(self, submission_id: str, state: JobState) -> str:
@@ -153,6 +164,8 @@ class JobStory:
                 self.stored[event.path] = event
             case Completed():
                 sinks.completed()
+            case Wrote():
+                sinks.wrote(event.name, event.text)
             case Fault():
                 self.faults.append(event)
                 sinks.fault(event)

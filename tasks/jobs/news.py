@@ -25,9 +25,11 @@ class JobNews:
         context: RunContext,
         order: BaseModel | None = None,
         keep: Callable[[str], object] = lambda text: None,
+        keep_event: Callable[[str], object] = lambda document: None,
     ) -> None:
-        """``order`` is what the job was asked; each attempt's run in MLflow keeps it. ``keep`` takes what it prints."""
-        self._keep = keep
+        """``order`` is what the job was asked; each attempt's run in MLflow keeps it. ``keep`` takes what it prints,
+        ``keep_event`` what it tells."""
+        self._keep, self._keep_event = keep, keep_event
         self._page, self._run, self._order = context.page, context.run, order
         self._log, self._tell = context.run, context.tell
         self._rows: list[dict[str, Any]] = []
@@ -45,7 +47,6 @@ class JobNews:
         if self._order is not None:
             self._log.params(dotted(self._order.model_dump(mode="json")))
 
-<<<<<<< HEAD
     def inherited(self, numbers: Mapping[int, Mapping[str, float]], evaluations: Mapping[int, EvalReport]) -> None:
         """Kept with the attempt; a line and a table say it to whoever reads along."""
         for step, values in numbers.items():
@@ -69,10 +70,15 @@ class JobNews:
     def _is_news(self) -> bool:
         """Whether what is told happens now: who follows an attempt is told of those before it, too."""
         return self._begun is None or not self._begun.is_over
-=======
+
     def finished(self) -> None:
         """The job has ended well, and all of its news is told."""
->>>>>>> main
+
+    def event(self, document: str) -> None:
+        self._keep_event(document)
+
+    def wrote(self, name: str, text: str) -> None:
+        self._log.text(text, f"job/{name}")
 
     def line(self, text: str) -> None:
         self._keep(text)

@@ -18,6 +18,7 @@ from tasks.records import (
     Verdict,
 )
 from tasks.release.aliases import registry_of
+from tasks.release.card import model_card
 from tasks.release.gate import judge
 from tasks.release.settings import ChampionSettings, GateSettings
 from tasks.run import RunContext
@@ -71,7 +72,9 @@ def promote_adapter(
 ) -> ChampionChange | None:
     """Register the adapter; move the champion's name when the proof holds and the gate says so."""
     registry = registry_of(settings)
-    registry.register(certificate.adapter, context.run.run_id, verdict.candidate_solved)
+    card = model_card(registry.name, certificate, verdict)
+    registry.register(certificate.adapter, context.run.run_id, verdict.candidate_solved, card)
+    context.run.text(card, "model_card.md")
     if not certificate.holds or verdict.decision != "promote":
         context.stages.found("registered; the champion stays")
         return None

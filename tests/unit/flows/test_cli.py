@@ -157,7 +157,15 @@ def test_services_that_do_not_run_are_named_with_the_command_that_starts_them(mo
 def test_help_is_quick_groups_commands_by_purpose_and_names_the_exit_codes() -> None:
     code, text = typed("--help")
     assert code == 0
-    for wanted in ("Train and decide", "Look", "Services", "A first run", "Exit codes", "130 stopped by Ctrl-C", "143 by SIGTERM"):
+    for wanted in (
+        "Train and decide",
+        "Look",
+        "Services",
+        "A first run",
+        "Exit codes",
+        "130 stopped by Ctrl-C",
+        "143 by SIGTERM",
+    ):
         assert wanted in text
     command = [sys.executable, "-c", "import sys, flows.cli.main; print(*sys.modules)"]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()

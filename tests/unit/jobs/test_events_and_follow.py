@@ -65,6 +65,12 @@ class RecordingSinks:
     def saved(self, event: Saved) -> None:
         self.heard.append((event.kind, event.step))
 
+    def event(self, document: str) -> None:
+        """Each is recorded by what it means."""
+
+    def wrote(self, name: str, text: str) -> None:
+        self.heard.append(("wrote", name, text))
+
     def fault(self, fault: Fault) -> None:
         self.heard.append(("fault", fault.message))
 
