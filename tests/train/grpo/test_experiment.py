@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import vllm
 from skyrl.train.config import SkyRLTrainConfig
 
 from rl.events import Event, EventLog, Fault, Metrics, parse_line
 from rl.grpo.config_table import RunDirs, skyrl_overrides
-from rl.grpo.experiment import EventTracker, eval_rules
+from rl.grpo.experiment import EventTracker, eval_conditions, eval_rules
 from rl.maze.run_mazes import prepare_mazes
-from rl.maze.score import GREEDY, EvalRules
+from rl.maze.score import GREEDY, Conditions, EvalRules
 from tests.train.conftest import train_job
 
 
@@ -91,3 +92,22 @@ def test_an_evaluation_says_by_which_rules_skyrl_played_it(tmp_path: Path) -> No
     assert eval_rules(cfg, prepare_mazes(data)) == expected
     cfg.generator.eval_sampling_params.temperature = 0.7
     assert eval_rules(cfg, prepare_mazes(data)).temperature == 0.7
+
+
+def test_an_evaluation_says_in_what_it_was_played(tmp_path: Path) -> None:
+    job = train_job(tmp_path, max_reply_tokens=12, temperature=0.8)
+    cfg: Any = SkyRLTrainConfig.from_cli_overrides(skyrl_overrides(job, RunDirs(str(tmp_path), "test"), None))
+    found, engine = eval_conditions(cfg, 64), job.train.engine
+    assert (found.num_concurrent, found.software) == (64, f"vllm {vllm.__version__}")
+    assert (
+        found.engine.items()
+        >= {
+            "model_dtype": engine.dtype,
+            "max_num_seqs": engine.max_num_seqs,
+            "max_num_batched_tokens": engine.max_num_batched_tokens,
+            "enforce_eager": engine.enforce_eager,
+        }.items()
+    )
+    assert found.engine.items() >= engine.init_kwargs.items()
+    assert Conditions.model_validate_json(found.model_dump_json()) == found
+    assert eval_conditions(cfg, 4096).num_concurrent == 1024

@@ -94,7 +94,9 @@ def certificate(*failures: str) -> Certificate:
 
 
 def verdict(decision: Decision) -> Verdict:
-    against_base = Comparison(reference="tiny", wins=9, losses=1, both=20, neither=34, p_value=0.02)
+    against_base = Comparison(
+        reference="tiny", wins=9, losses=1, both=20, neither=34, p_value=0.02, difference=0.125, interval=(0.02, 0.22)
+    )
     return Verdict(
         decision=decision,
         reason="",
@@ -103,6 +105,7 @@ def verdict(decision: Decision) -> Verdict:
         interval=(0.3, 0.6),
         against_base=against_base,
         against_champion=None,
+        visible_gain=0.2,
     )
 
 
