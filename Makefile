@@ -12,7 +12,7 @@ LOCAL := .venv/bin/python -m tasks.local
 # Addresses of the running services, for whatever follows in the same shell.
 WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/prefect PREFECT_LOGGING_COLORS=false &&
 
-.PHONY: help setup up down run run-long status plan base-model deploy worker chat rollback cleanup bench bench-curves bench-serving check test test-isa architecture docs lock
+.PHONY: help setup up down run run-long status plan base-model deploy worker chat rollback cleanup bench bench-curves bench-judge bench-serving check test test-isa architecture docs lock
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -82,6 +82,9 @@ bench-curves: up ## learning curves of ours and of stock SkyRL, an hour: make be
 
 bench: up ## a GRPO step of ours against stock SkyRL: make bench [ROUNDS=2] [VISGYM=folder]
 	@$(WITH_SERVICES) .venv/bin/python -m bench.grpo $(if $(ROUNDS),rounds=$(ROUNDS)) $(if $(VISGYM),visgym=$(VISGYM))
+
+bench-judge: setup ## simulate who is promoted, by mazes that chose the step and by fresh ones: make bench-judge [DRAWS=2000]
+	@.venv/bin/python -m bench.judge $(if $(DRAWS),draws=$(DRAWS))
 
 bench-serving: up ## measure the endpoint that the last run left behind
 	@$(WITH_SERVICES) .venv/bin/python -m bench.serving

@@ -57,7 +57,7 @@ class JudgeSettings(Settings):
     """The mazes that decide about a candidate."""
 
     num_mazes: int = Field(ge=1)
-    """Drawn anew for each run. With 128 a gain of 11 points over the base is found 9 times in 10, with 288 one of 8
+    """Drawn anew for each run. With 128 a gain of 11 points over the base is found 9 times in 10, with 256 one of 7
     (docs/evaluation.md)."""
 
 

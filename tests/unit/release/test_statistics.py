@@ -108,8 +108,10 @@ def test_a_visible_gain_is_the_smallest_that_has_the_power() -> None:
     for num_mazes, loss_share in itertools.product((64, 128, 288), (0.0, 0.023, 0.06)):
         gain = visible_gain(num_mazes, loss_share, 0.05)
         assert gain is not None
-        assert mcnemar_power(gain, loss_share, num_mazes, 0.05) >= 0.9 > mcnemar_power(
-            gain - 2e-4, loss_share, num_mazes, 0.05
+        assert (
+            mcnemar_power(gain, loss_share, num_mazes, 0.05)
+            >= 0.9
+            > mcnemar_power(gain - 2e-4, loss_share, num_mazes, 0.05)
         )
     assert visible_gain(5, 0.0, 0.05) is None
     assert visible_gain(64, 0.5, 0.05) is None
