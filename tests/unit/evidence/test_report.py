@@ -207,7 +207,9 @@ def test_the_report_has_the_published_schema() -> None:
     text = as_markdown(document)
     assert "40 of 64 mazes through the endpoint (40 in training). Proof holds." in text
     assert "Judge 40 of 64, base 28 (tiny recalled from an earlier attempt): mazes that chose no step." in text
-    assert "Gate: promote, 12 judge mazes won and 0 lost against the base, p=0.00049, +18.8 points (95% interval" in text
+    assert (
+        "Gate: promote, 12 judge mazes won and 0 lost against the base, p=0.00049, +18.8 points (95% interval" in text
+    )
     assert in_one_line(document) == "judge 40/64, +12 over base, promoted"
     base_line, adapter_line = curl_lines(document).splitlines()
     assert base_line.startswith("curl -s http://llm/v1/chat/completions")

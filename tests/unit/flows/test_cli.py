@@ -308,14 +308,14 @@ def test_the_result_has_the_evaluations_the_gate_in_a_sentence_and_where_to_look
     [
         (
             {},
-            "Step 4 is promoted: it is champion now. Judge 91 of 128, base 61: mazes that chose no step. 33 judge mazes "
-            "won and 3 lost against the base, p=2e-07; there was no champion to beat. Besides: 49 of 64 mazes through "
+            "Step 4 is promoted: it is champion now. Judge 91 of 128, base 61: mazes that chose no step. 33 judge "
+            "mazes won and 3 lost against the base, p=2e-07; there was no champion to beat. Besides: 49 of 64 mazes through "
             "the endpoint, 49 in training.",
         ),
         (
             {"decision": "keep", "reason": "1 judge mazes won and 1 lost against the champion c; more was wanted"},
-            "Step 4 is kept back: the champion stays. Judge 91 of 128, base 61: mazes that chose no step. 1 judge mazes "
-            "won and 1 lost against the champion c; more was wanted. Besides: 49 of 64 mazes through the endpoint, 49 "
+            "Step 4 is kept back: the champion stays. Judge 91 of 128, base 61: mazes that chose no step. 1 judge "
+            "mazes won and 1 lost against the champion c; more was wanted. Besides: 49 of 64 mazes through the endpoint, 49 "
             "in training.",
         ),
     ],

@@ -42,7 +42,7 @@ from tests.unit.flows.small_world import (
     two_mazes,
 )
 
-pytestmark = pytest.mark.slow_s(75)
+pytestmark = pytest.mark.slow_s(95)
 RUN = "cut"
 
 

@@ -113,7 +113,9 @@ def test_a_training_that_is_finished_and_published_makes_no_cluster_and_lets_go_
     assert stages.events == [*(stage for stage in STAGES if stage not in skipped), "clean_up", "close"]
 
 
-@pytest.mark.parametrize("stage", sorted(set(STAGES) - {"prepare_data", "draw_judge_set", "order_training", "recall_training"}))
+@pytest.mark.parametrize(
+    "stage", sorted(set(STAGES) - {"prepare_data", "draw_judge_set", "order_training", "recall_training"})
+)
 def test_a_failure_in_any_stage_still_cleans_up_and_is_what_is_raised(
     stages: Stages, parameters: dict[str, Any], stage: str
 ) -> None:

@@ -91,7 +91,9 @@ def model(model_id: str, sha256: str) -> ServedModel:
 CONTEST = Contest(candidate=model("m:new", ""), base=model("m", "base"), champion=model("m:old", "old"))
 
 
-def play(context: Any, settings: EvaluationSettings = SETTINGS, contest: Contest = CONTEST, num: int = 8) -> Evaluations:
+def play(
+    context: Any, settings: EvaluationSettings = SETTINGS, contest: Contest = CONTEST, num: int = 8
+) -> Evaluations:
     judge_set = draw_judge_set.fn(context, JudgeMazesSettings(data=DATA, num_mazes=num))
     return play_judge_set.fn(context, settings, judge_set, contest)
 
@@ -114,9 +116,7 @@ OTHER = {
     "the base's weights": {"contest": CONTEST.model_copy(update={"base": model("m", "other")})},
     "mazes": {"num": 9},
     "concurrency": {"settings": SETTINGS.model_copy(update={"play": PlaySettings(num_concurrent=16)})},
-    "batch limit": {
-        "settings": SETTINGS.model_copy(update={"server": SERVER.model_copy(update={"max_num_seqs": 8})})
-    },
+    "batch limit": {"settings": SETTINGS.model_copy(update={"server": SERVER.model_copy(update={"max_num_seqs": 8})})},
     "dtype": {"settings": SETTINGS.model_copy(update={"server": SERVER.model_copy(update={"dtype": "bfloat16"})})},
     "software": {"settings": SETTINGS.model_copy(update={"software": "sha256:t"})},
     "turns": {"settings": SETTINGS.model_copy(update={"data": DATA.model_copy(update={"max_turns": 9})})},
