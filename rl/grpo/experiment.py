@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import ray
 import torch
+import vllm
 from skyrl.backends.skyrl_train.inference_servers.utils import resolve_policy_model_name
 from skyrl.train.config import SkyRLTrainConfig
 from skyrl.train.dataset import PromptDataset
@@ -29,7 +30,7 @@ from rl.grpo.length_groups import length_grouped
 from rl.grpo.rollouts.generator import MazeGenerator
 from rl.grpo.skyrl_env import register_env
 from rl.maze.run_mazes import Mazes
-from rl.maze.score import EvalReport, EvalRules, Outcome, make_report
+from rl.maze.score import Conditions, EvalReport, EvalRules, Outcome, make_report
 
 
 class EvaluationDisagrees(RuntimeError):
@@ -113,9 +114,8 @@ class MazeTrainer(RayPPOTrainer):
         metrics = await super().eval(vllm_metrics_scraper)
         seeds = [maze.seed for maze in self._mazes.eval_set.mazes]
         model_id = str(self.generator.policy_model_name)
-        report = make_report(
-            self.global_step, eval_rules(self.cfg, self._mazes), model_id, seeds, self.generator.outcomes
-        )
+        rules, conditions = eval_rules(self.cfg, self._mazes), eval_conditions(self.cfg, len(seeds))
+        report = make_report(self.global_step, rules, model_id, seeds, self.generator.outcomes, conditions)
         _check_against_trainer(report, metrics)
         self._log.emit(Evaluated(report=report.with_fewer_words()))
         return {**metrics, **report.metrics()}
@@ -183,6 +183,17 @@ def eval_rules(cfg: Any, mazes: Mazes) -> EvalRules:
         parsing=data.parsing,
         max_reply_tokens=sampling.max_generate_length,
         temperature=sampling.temperature,
+    )
+
+
+def eval_conditions(cfg: Any, num_mazes: int) -> Conditions:
+    """In what SkyRL, configured like this, plays them: all of a batch at a time."""
+    engine = cfg.generator.inference_engine
+    names = ("model_dtype", "max_num_seqs", "max_num_batched_tokens", "num_engines", "enforce_eager")
+    return Conditions(
+        num_concurrent=min(num_mazes, cfg.trainer.eval_batch_size),
+        engine={name: getattr(engine, name) for name in names} | dict(engine.engine_init_kwargs),
+        software=f"vllm {vllm.__version__}",
     )
 
 

@@ -40,8 +40,12 @@ class ChampionRegistry:
 
     def champion(self) -> str | None:
         """Name of the adapter that is champion."""
-        now = self._standing(self._object.read())
+        now = self.reigning()
         return now.adapter_name if now else None
+
+    def reigning(self) -> Champion | None:
+        """The champion, with the digest of its weights."""
+        return self._standing(self._object.read())
 
     def previous(self) -> str | None:
         """Name of the adapter that was champion before; never the champion's own."""

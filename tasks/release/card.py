@@ -6,7 +6,7 @@ from tasks.records import Certificate, Verdict
 
 LIMITS = (
     "It was trained and measured on mazes of one size drawn as one kind of picture. A solve rate is a share of few "
-    "mazes: mind the interval."
+    "mazes: mind the interval. The judge mazes chose no step; the selection mazes did."
 )
 
 
@@ -17,7 +17,7 @@ def model_card(registered_model: str, certificate: Certificate, verdict: Verdict
     proven = "The certificate holds: the endpoint serves what was trained."
     if not certificate.holds:
         proven = f"**The certificate does not hold**: {'; '.join(certificate.failures)}."
-    solved = f"{verdict.candidate_solved} of {verdict.num_mazes} mazes"
+    solved = f"{verdict.candidate_solved} of {verdict.num_mazes} judge mazes"
     return f"""LoRA adapter of `{base}`, step {adapter.step}: solves {solved} through the endpoint \
 (95% interval {low:.0%} to {high:.0%}).
 

@@ -98,7 +98,9 @@ def certificate(*failures: str) -> Certificate:
 
 
 def verdict(decision: Decision) -> Verdict:
-    against_base = Comparison(reference="tiny", wins=9, losses=1, both=20, neither=34, p_value=0.02)
+    against_base = Comparison(
+        reference="tiny", wins=9, losses=1, both=20, neither=34, p_value=0.02, difference=0.125, interval=(0.02, 0.22)
+    )
     return Verdict(
         decision=decision,
         reason="",
@@ -107,6 +109,7 @@ def verdict(decision: Decision) -> Verdict:
         interval=(0.3, 0.6),
         against_base=against_base,
         against_champion=None,
+        visible_gain=0.2,
     )
 
 
@@ -259,5 +262,5 @@ def test_the_champion_is_downloaded_by_its_alias_as_a_folder_that_peft_reads(
     assert {path.name: file_sha256(path) for path in folder.iterdir()} == made
     assert json.loads((folder / "adapter_config.json").read_text())["peft_type"] == "LORA"
     version = registry_of(champions).require("a")
-    assert "solves 29 of 64 mazes through the endpoint (95% interval 30% to 60%)" in str(version.description)
+    assert "solves 29 of 64 judge mazes through the endpoint (95% interval 30% to 60%)" in str(version.description)
     assert context.run.read("model_card.md") == version.description
