@@ -87,7 +87,8 @@ def prefect(env: dict[str, str]) -> Iterator[httpx.Client]:
     finally:
         for process in reversed(started):
             process.terminate()
-            process.wait(30)
+            # A worker that is told to end lets its flow run end first.
+            process.wait(120)
         log.close()
 
 
