@@ -12,7 +12,7 @@ LOCAL := .venv/bin/python -m tasks.local
 # Addresses of the running services, for whatever follows in the same shell.
 WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/prefect PREFECT_LOGGING_COLORS=false &&
 
-.PHONY: help setup up down run run-long status plan base-model deploy worker chat rollback cleanup bench bench-curves bench-judge bench-serving check test test-isa architecture docs lock
+.PHONY: help setup up down run run-long status plan base-model deploy worker chat rollback cleanup bench bench-curves bench-judge bench-serving check test test-isa test-visgym architecture docs lock
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -100,6 +100,12 @@ test: setup ## the whole suite
 
 test-isa: .venv-train/.synced ## the train tests as other processors run them: without AVX-512, without AVX; one thread, two
 	@.venv-train/bin/python tests/train_on_isas.py
+
+test-visgym: setup ## our copy of VisGym's mazes against VisGym: make test-visgym VISGYM=folder
+	@$(UV) venv --quiet --allow-existing --python .local/uv/bin/python .local/visgym
+	@$(UV) pip install --quiet --python .local/visgym/bin/python cloudpickle farama-notifications numpy pillow pydantic pygame typing-extensions
+	@VISGYM="$(abspath $(or $(VISGYM),$(error name the checkout: make test-visgym VISGYM=folder)))" VISGYM_PYTHON=$(CURDIR)/.local/visgym/bin/python \
+	  .venv/bin/python -m pytest tests/unit/maze/test_visgym.py
 
 architecture: setup ## draw the rooms again from the code (docs/architecture.svg)
 	@.venv/bin/python -m docs.draw_architecture
