@@ -11,6 +11,10 @@ from kubernetes.client.exceptions import ApiException
 
 HEALTH_LABEL = "sagemaker.amazonaws.com/node-health-status"
 """HyperPod's own label: a node that runs may still be waiting for its replacement."""
+GROUP_LABEL = "sagemaker.amazonaws.com/instance-group-name"
+"""HyperPod's own label: the instance group that a node belongs to."""
+TYPE_LABEL = "node.kubernetes.io/instance-type"
+"""Kubernetes' well-known label."""
 IDENTITY_ENV = {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
 
 

@@ -27,7 +27,7 @@ from kubernetes.client import (
 
 from serving.app import serve_document
 from serving.settings import ServerSettings
-from tasks.cluster.kube_words import HEALTH_LABEL
+from tasks.cluster.kube_words import GROUP_LABEL, HEALTH_LABEL, TYPE_LABEL
 from tasks.cluster.settings import HyperPodSettings, NodeGroup
 
 Manifest = dict[str, Any]
@@ -81,7 +81,9 @@ def ray_cluster(settings: HyperPodSettings, run_name: str, image: str, flow_run_
                 "access.sagemaker.amazonaws.com/access-strategy": f"ray-access-strategy-{settings.access_strategy}",
             },
         },
-        "spec": _cluster_spec(settings, image, settings.train_ray_version, settings.workers, env=_train_env()),
+        "spec": _cluster_spec(
+            settings, image, settings.train_ray_version, (settings.head, settings.workers), env=_train_env()
+        ),
     }
 
 
@@ -90,7 +92,8 @@ def ray_service(settings: HyperPodSettings, server: ServerSettings, image: str) 
 
     ``upgradeStrategy`` None: a changed pod would otherwise bring up a second cluster, and wait for its GPUs for ever.
     """
-    worker = settings.workers.model_copy(update={"count": 1, "num_gpus": settings.serve_gpus})
+    head, worker = settings.serving_groups
+    groups = head, worker.model_copy(update={"num_gpus": settings.serve_gpus})
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayService",
@@ -101,7 +104,7 @@ def ray_service(settings: HyperPodSettings, server: ServerSettings, image: str) 
         "spec": {
             "serveConfigV2": yaml.safe_dump(serve_document(server), sort_keys=False),
             "upgradeStrategy": {"type": "None"},
-            "rayClusterConfig": _cluster_spec(settings, image, settings.serve_ray_version, worker, env={}),
+            "rayClusterConfig": _cluster_spec(settings, image, settings.serve_ray_version, groups, env={}),
         },
     }
 
@@ -117,9 +120,9 @@ def _train_env() -> dict[str, str]:
 
 
 def _cluster_spec(
-    settings: HyperPodSettings, image: str, ray_version: str, workers: NodeGroup, env: dict[str, str]
+    settings: HyperPodSettings, image: str, ray_version: str, groups: tuple[NodeGroup, NodeGroup], env: dict[str, str]
 ) -> Manifest:
-    head = settings.head.model_copy(update={"num_gpus": 0})
+    head, workers = groups[0].model_copy(update={"num_gpus": 0}), groups[1]
     return {
         "rayVersion": ray_version,
         "enableInTreeAutoscaling": False,
@@ -157,7 +160,7 @@ def _pod(settings: HyperPodSettings, name: str, image: str, node: NodeGroup, env
     )
     spec = V1PodSpec(
         service_account_name=settings.service_account,
-        node_selector={"node.kubernetes.io/instance-type": node.instance_type, **HEALTHY_NODE},
+        node_selector={TYPE_LABEL: node.instance_type, GROUP_LABEL: node.instance_group, **HEALTHY_NODE},
         tolerations=[V1Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")]
         if node.num_gpus
         else None,
@@ -167,7 +170,13 @@ def _pod(settings: HyperPodSettings, name: str, image: str, node: NodeGroup, env
                 name="shared",
                 persistent_volume_claim=V1PersistentVolumeClaimVolumeSource(claim_name=settings.shared_claim),
             ),
-            V1Volume(name="shm", empty_dir=V1EmptyDirVolumeSource(medium="Memory", size_limit=f"{settings.shm_gib}Gi")),
+            # It is a part of the pod's memory: a small pod gets at most half of its own.
+            V1Volume(
+                name="shm",
+                empty_dir=V1EmptyDirVolumeSource(
+                    medium="Memory", size_limit=f"{min(settings.shm_gib, max(1, node.memory_gib // 2))}Gi"
+                ),
+            ),
         ],
     )
     return _document(V1PodTemplateSpec(spec=spec))
