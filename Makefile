@@ -11,7 +11,7 @@ LOCAL := .venv/bin/python -m tasks.local
 # Addresses of the running services, for whatever follows in the same shell.
 WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/prefect PREFECT_LOGGING_COLORS=false &&
 
-.PHONY: help setup up down run run-long plan base-model deploy worker chat rollback cleanup bench bench-curves bench-serving check test test-isa architecture lock
+.PHONY: help setup up down run run-long plan base-model deploy worker chat rollback cleanup bench bench-curves bench-serving check test test-isa architecture docs lock
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -96,6 +96,10 @@ test-isa: .venv-train/.synced ## the train tests as other processors run them: w
 
 architecture: setup ## draw the rooms again from the code (docs/architecture.svg)
 	@.venv/bin/python -m docs.draw_architecture
+
+docs: setup ## the pages of docs/ as a site: .local/site/index.html
+	@.venv/bin/python -m docs.write_commands
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict --config-file docs/site/mkdocs.yml && echo .local/site/index.html
 
 lock: $(UV) ## compile the lock files again from pyproject.toml
 	@$(UV) pip compile pyproject.toml --quiet --python .local/uv/bin/python --generate-hashes --no-annotate --no-header --extra flows --extra dev -o locks/flows.txt

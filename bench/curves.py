@@ -18,7 +18,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from bench.grpo import Collected, side_job
-from flows.deployments import load_deployment
+from flows.deployments import load_settings
 from flows.settings import RetrainSettings
 from rl.maze.score import EvalReport
 from tasks.evidence.pictures import save_png
@@ -82,8 +82,8 @@ def drawn(curves: Mapping[str, list[EvalReport]]) -> Figure:
 
 def main(argv: list[str]) -> None:
     options = dict(argument.split("=", 1) for argument in argv[1:])
-    changes = {"train.grpo.max_steps": int(options["steps"])} if "steps" in options else {}
-    settings: RetrainSettings = load_deployment("retrain/local", changes)[1]["settings"]
+    changes = {"max_steps": int(options["steps"])} if "steps" in options else {}
+    settings: RetrainSettings = load_settings("retrain/local", changes)
     known = json.loads(OUT.read_text())["curves"] if OUT.exists() else {}
     curves = {side: [EvalReport.model_validate(report) for report in reports] for side, reports in known.items()}
     for side in options.get("sides", "stock_closing_once,ours").split(","):

@@ -23,7 +23,7 @@ import psutil
 
 from bench.names import FIRST_ROLLOUT
 from bench.serving import spread
-from flows.deployments import load_deployment
+from flows.deployments import load_settings
 from flows.settings import RetrainSettings
 from rl.events import Saved
 from rl.grpo.settings import TrainJob
@@ -152,7 +152,7 @@ def ratios(ours: Sequence[Mapping[str, float]], stock: Sequence[Mapping[str, flo
 
 def main(argv: list[str]) -> None:
     options = dict(argument.split("=", 1) for argument in argv[1:])
-    settings: RetrainSettings = load_deployment("retrain/local", {})[1]["settings"]
+    settings: RetrainSettings = load_settings("retrain/local", {})
     visgym = options.get("visgym")
     sides: dict[str, list[dict[str, float]]] = {"stock": [], "ours": []}
     envs: dict[str, list[float]] = {"ours": [], "visgym": []}

@@ -20,7 +20,7 @@ from typing import Any
 import boto3
 import psutil
 
-from flows.deployments import load_deployment
+from flows.deployments import load_settings
 from flows.settings import RetrainSettings
 from rl.proof.questions import Conversation, probe_conversations
 from serving.app import adapter_model_id, serve_document
@@ -113,7 +113,7 @@ def measure(settings: RetrainSettings, report: dict[str, Any], say: Callable[[st
 
 
 def main() -> None:
-    settings = load_deployment("retrain/local", {})[1]["settings"]
+    settings = load_settings("retrain/local", {})
     report = json.loads((Path(settings.report.reports_dir) / "latest.json").read_text())
     serve = settings.serve
     ServeRest(serve.dashboard, print).ensure(serve_document(serve.server), serve.timeout_s)

@@ -7,15 +7,21 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
+from prefect.exceptions import ParameterTypeError
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.utilities.templating import apply_values
-from pydantic import BaseModel
+
+from flows.parts import InParts, SettingsRefused, told_for
 
 PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
 
 
 class UnknownDeployment(ValueError):
     """prefect.yaml has no deployment of this name."""
+
+
+class UnknownSetting(ValueError):
+    """A deployment has no setting of this name; says which was meant."""
 
 
 def deployments(path: Path = PREFECT_YAML) -> dict[str, dict[str, Any]]:
@@ -32,20 +38,56 @@ def flow_name(entrypoint: str) -> str:
 def load_deployment(name: str, overrides: dict[str, Any]) -> tuple[Flow[..., Any], dict[str, Any]]:
     """The flow and its validated parameters; environment placeholders are filled from this environment.
 
-    Raises UnknownDeployment, or pydantic's ValidationError for parameters that do not fit.
+    ``overrides`` are knobs by their names, and paths that begin with ``platform.``. Raises UnknownDeployment,
+    UnknownSetting, or SettingsRefused for what does not fit, alone or together.
     """
     entry = _entry(name)
-    parameters = apply_values(copy.deepcopy(entry["parameters"]), {})
+    flow, parameters = _flow(entry), apply_values(copy.deepcopy(entry["parameters"]), {})
     for path, value in overrides.items():
-        _set(parameters["settings"], path, value)
-    flow = _flow(entry)
-    return flow, flow.validate_parameters(parameters)
+        part, inner = place_of(name, path)
+        _set(parameters.setdefault(part, {}), inner, value)
+    try:
+        validated = flow.validate_parameters(parameters)
+    except ParameterTypeError as error:
+        raise SettingsRefused(str(error)) from None
+    settings_type(name).of(validated["platform"], validated.get("knobs"))
+    return flow, validated
 
 
-def settings_type(name: str) -> type[BaseModel]:
-    """What a deployment's settings are; raises UnknownDeployment."""
-    kind: type[BaseModel] = get_type_hints(_flow(_entry(name)).fn)["settings"]
-    return kind
+def load_settings(name: str, overrides: dict[str, Any]) -> Any:
+    """The same as the flow's one settings object."""
+    _, parameters = load_deployment(name, overrides)
+    return settings_type(name).of(parameters["platform"], parameters.get("knobs"))
+
+
+def settings_type(name: str) -> type[InParts]:
+    """What a deployment's knobs and platform make together; raises UnknownDeployment."""
+    hints = get_type_hints(_flow(_entry(name)).fn, include_extras=True)
+    (mark,) = hints["platform"].__metadata__
+    return mark.whole
+
+
+def place_of(name: str, path: str) -> tuple[str, str]:
+    """``max_steps`` -> (knobs, max_steps), ``platform.train.lora.rank`` -> (platform, train.lora.rank).
+
+    Raises UnknownSetting for any other path, with the one that was meant.
+    """
+    whole = settings_type(name)
+    part, _, inner = path.partition(".")
+    if part == "platform" and inner:
+        if inner in whole.knob_paths.values():
+            raise UnknownSetting(told_for(inner, whole.knob_paths))
+        return part, inner
+    if path in whole.knob_paths:
+        return "knobs", path
+    knobs = f"the knobs of {name} are {', '.join(whole.knob_paths) or 'none'}"
+    if path in whole.knob_paths.values():
+        raise UnknownSetting(
+            f"{path} is a knob now: {told_for(path, whole.knob_paths).rpartition(' ')[2]}=...; {knobs}"
+        )
+    if part in whole.model_fields:
+        raise UnknownSetting(f"{path} belongs to the platform: write platform.{path}")
+    raise UnknownSetting(f"there is no {path}; {knobs}, everything else begins with platform.")
 
 
 def job_env(name: str) -> dict[str, str]:

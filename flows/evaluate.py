@@ -6,15 +6,17 @@ from typing import Any
 
 from prefect import flow
 
+from flows.knobs import EvaluateKnobs
 from flows.names import default_name
-from flows.settings import EvaluateSettings
+from flows.settings import EvaluatePlatform, EvaluateSettings
 from tasks.evidence.tracking import keep_evaluation, tracked_run
 from tasks.release.evaluate import evaluate_endpoint
 
 
 @flow(name="evaluate")
-def evaluate(settings: EvaluateSettings) -> dict[str, Any]:
+def evaluate(knobs: EvaluateKnobs, platform: EvaluatePlatform) -> dict[str, Any]:
     """Play the mazes and log the solve rate and every maze's outcome."""
+    settings = EvaluateSettings.of(platform, knobs)
     run_name = default_name("evaluate")
     params, tags = settings.model_dump(mode="json"), {"maze.model_id": settings.model_id}
     with tracked_run(settings.tracking, run_name, params, "evaluation", tags) as context:

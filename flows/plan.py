@@ -1,6 +1,6 @@
 """The plan flow: what `retrain` would do on the cluster, without doing any of it. No GPU, no account, no cost.
 
-Needs a Prefect API and a training environment on this machine (settings.plan.python).
+Needs a Prefect API and a training environment on this machine (platform.plan.python).
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from typing import Any
 
 from prefect import flow
 
-from flows.settings import PlanFlowSettings
+from flows.knobs import Knobs
+from flows.settings import PlanFlowSettings, PlanPlatform
 from tasks.evidence.tracking import untracked_run
 from tasks.plan.sizing import require
 from tasks.plan.write import write_plan
@@ -18,13 +19,14 @@ from tasks.training.data import prepare_data
 
 
 @flow(name="plan")
-def plan(settings: PlanFlowSettings) -> dict[str, Any]:
-    """Write the plan to ``settings.plan.output_dir`` and return it.
+def plan(knobs: Knobs, platform: PlanPlatform) -> dict[str, Any]:
+    """Write the plan to ``platform.plan.output_dir`` and return it.
 
     Raises PlanRefused, after the plan is written, with everything that would keep the run from working.
     """
-    context = untracked_run(settings.run.run_name or settings.run.report.profile)
-    mazes = prepare_data(context, settings.run.train.data)
+    settings = PlanFlowSettings.of(platform, knobs)
+    context = untracked_run(settings.run_name or settings.report.profile)
+    mazes = prepare_data(context, settings.train.data)
     made = write_plan(context, settings.plan, settings.planned, mazes)
     require(tuple(Check.model_validate(check) for check in made["checks"]))
     return made

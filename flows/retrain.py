@@ -8,8 +8,8 @@
          EvalReport       Certificate Verdict ChampionChange           Leftovers
 
 Each stage is handed the run's context, its own settings and the records of stages before it. Needs a Prefect API,
-MLflow (settings.tracking), S3 (the usual AWS chain), and Ray clusters that others keep or an EKS cluster to make them
-on (settings.hosting). Nothing is cached: a second run of the same name takes up the images, the Ray jobs, the MLflow
+MLflow (platform.tracking), S3 (the usual AWS chain), and Ray clusters that others keep or an EKS cluster to make them
+on (platform.hosting). Nothing is cached: a second run of the same name takes up the images, the Ray jobs, the MLflow
 run, the checkpoints and the adapter of the first.
 """
 
@@ -22,8 +22,9 @@ from typing import Any
 from prefect import flow
 from prefect.runtime import flow_run
 
+from flows.knobs import Knobs
 from flows.names import default_name
-from flows.settings import RetrainSettings
+from flows.settings import RetrainPlatform, RetrainSettings
 from rl.grpo.settings import TrainJob
 from tasks.cleanup.clean_up import cleaned_up_after
 from tasks.cluster.create import create_serving_cluster, create_training_cluster, release_training_cluster
@@ -45,13 +46,15 @@ from tasks.training.data import prepare_data
 from tasks.training.train import order_training, run_training
 
 
-@flow(name="retrain", flow_run_name=lambda: run_name_of(flow_run.parameters["settings"]))
-def retrain(settings: RetrainSettings) -> dict[str, Any]:
+@flow(name="retrain", flow_run_name=lambda: run_name_of(**flow_run.parameters))
+def retrain(knobs: Knobs, platform: RetrainPlatform) -> dict[str, Any]:
     """Retrain the maze agent, serve the best step, promote it if it is proven and better, and report.
 
     Raises NotProven, after the report is written, when the endpoint serves something else than was trained.
     """
-    with tracked_run(settings.tracking, run_name_of(settings), settings.model_dump(mode="json")) as context:
+    settings = RetrainSettings.of(platform, knobs)
+    params, note = settings.model_dump(mode="json"), settings.report.note
+    with tracked_run(settings.tracking, run_name_of(knobs, platform), params, note=note) as context:
         mazes = prepare_data(context, settings.train.data)
         order = order_training(context, settings.train, mazes)
         finished = recall_training(context, order, settings.serve.server, settings.questions)
@@ -102,6 +105,6 @@ def train_and_publish(context: RunContext, settings: RetrainSettings, work: Work
     return keep_training(context, FinishedTraining(order=work.order, best=best, adapter=adapter, trained=trained))
 
 
-def run_name_of(settings: RetrainSettings) -> str:
+def run_name_of(knobs: Knobs, platform: RetrainPlatform) -> str:
     """The run's name: as set, or one of the flow run's own, which it keeps when it is retried."""
-    return settings.run_name or default_name(settings.report.profile)
+    return knobs.run_name or default_name(platform["report"]["profile"])

@@ -1,13 +1,17 @@
-"""One settings object per flow, one field per stage. Values live in prefect.yaml."""
+"""One settings object per flow, one field per stage. Values live in prefect.yaml: knobs and a platform (parts.py)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
 from pydantic import model_validator
 
+from flows.parts import InParts, PlatformOf
 from rl.base_model.settings import BaseModelSettings
 from rl.grpo.settings import TrainSettings
 from rl.proof.settings import Questions
-from rl.settings import DataSettings, Settings
+from rl.settings import DataSettings
 from tasks.cleanup.settings import CleanupScope, CleanupSettings
 from tasks.cluster.settings import ClusterSettings, HostingSettings, HyperPodSettings
 from tasks.evidence.settings import ReportSettings
@@ -27,8 +31,22 @@ from tasks.release.settings import (
 from tasks.settings import JobSettings, TrackingSettings
 
 
-class RetrainSettings(Settings):
+class RetrainSettings(InParts):
     """Everything the retrain flow needs."""
+
+    knob_paths: ClassVar[Mapping[str, str]] = {
+        "run_name": "run_name",
+        "max_steps": "train.grpo.max_steps",
+        "mazes_per_step": "train.grpo.mazes_per_step",
+        "rollouts_per_maze": "train.grpo.rollouts_per_maze",
+        "learning_rate": "train.grpo.learning_rate",
+        "temperature": "train.grpo.temperature",
+        "eval_interval": "train.eval_interval",
+        "export_interval": "train.export_interval",
+        "seed": "train.grpo.seed",
+        "promote": "gate.promote",
+        "note": "report.note",
+    }
 
     run_name: RunNameOrEmpty = ""
     """Names the run everywhere; empty takes the profile, the start time and a part of the flow run's id. An old name
@@ -162,43 +180,44 @@ class RetrainSettings(Settings):
         return self
 
 
-class PlanFlowSettings(Settings):
-    """Everything the plan flow needs."""
+class PlanFlowSettings(RetrainSettings):
+    """Everything the plan flow needs: a run's settings, and what the plan reckons with."""
 
-    run: RetrainSettings
-    """The run that is planned."""
     plan: PlanSettings
 
     @property
     def planned(self) -> PlannedRun:
         """What the plan speaks of."""
-        run = self.run
-        assert isinstance(run.hosting, HyperPodSettings)
+        assert isinstance(self.hosting, HyperPodSettings)
         return PlannedRun(
-            image=run.image,
-            hyperpod=run.hosting,
-            train=run.train,
-            server=run.serve.server,
-            experiment=run.tracking.experiment,
+            image=self.image,
+            hyperpod=self.hosting,
+            train=self.train,
+            server=self.serve.server,
+            experiment=self.tracking.experiment,
         )
 
     @model_validator(mode="after")
     def _has_a_cluster_to_plan(self) -> PlanFlowSettings:
-        if not isinstance(self.run.hosting, HyperPodSettings):
-            raise ValueError("run.hosting.kind is kept: there is nothing to plan; plan a run on hyperpod")
+        if not isinstance(self.hosting, HyperPodSettings):
+            raise ValueError("hosting.kind is kept: there is nothing to plan; plan a run on hyperpod")
         return self
 
 
-class ClusterUpSettings(Settings):
+class ClusterUpSettings(InParts):
     """Everything the cluster-up flow needs."""
 
+    knob_paths: ClassVar[Mapping[str, str]] = {"run_name": "run_name"}
+
     hosting: HyperPodSettings
-    run_name: RunName = "by-hand"
+    run_name: RunName
     """Label of what is created; clean-up asks for it."""
 
 
-class CleanupFlowSettings(CleanupScope):
+class CleanupFlowSettings(InParts, CleanupScope):
     """Everything the cleanup flow needs."""
+
+    knob_paths: ClassVar[Mapping[str, str]] = {"run_name": "run_name", "dry_run": "dry_run"}
 
     run_name: RunName
     """The run whose remains are looked for."""
@@ -206,7 +225,7 @@ class CleanupFlowSettings(CleanupScope):
     """Only say what would be removed."""
 
 
-class BaseModelFlowSettings(Settings):
+class BaseModelFlowSettings(InParts):
     """Everything the base-model flow needs."""
 
     cluster: ClusterSettings
@@ -215,8 +234,10 @@ class BaseModelFlowSettings(Settings):
     model: BaseModelSettings
 
 
-class EvaluateSettings(Settings):
+class EvaluateSettings(InParts):
     """Everything the evaluate flow needs."""
+
+    knob_paths: ClassVar[Mapping[str, str]] = {"model_id": "model_id"}
 
     url: str
     """Address of the endpoint, before ``/v1``."""
@@ -237,8 +258,24 @@ class EvaluateSettings(Settings):
         return EvaluationSettings(data=self.data, play=self.play)
 
 
-class PromoteSettings(ChampionSettings):
+class PromoteSettings(InParts, ChampionSettings):
     """Everything the promote flow needs."""
+
+    knob_paths: ClassVar[Mapping[str, str]] = {"adapter_name": "adapter_name"}
 
     adapter_name: str
     """Name of a registered adapter, without the base model's; an unknown one is answered with those that there are."""
+
+
+class RollbackSettings(InParts, ChampionSettings):
+    """Everything the rollback flow needs."""
+
+
+RetrainPlatform = Annotated[dict[str, Any], PlatformOf(RetrainSettings)]
+PlanPlatform = Annotated[dict[str, Any], PlatformOf(PlanFlowSettings)]
+ClusterUpPlatform = Annotated[dict[str, Any], PlatformOf(ClusterUpSettings)]
+CleanupPlatform = Annotated[dict[str, Any], PlatformOf(CleanupFlowSettings)]
+BaseModelPlatform = Annotated[dict[str, Any], PlatformOf(BaseModelFlowSettings)]
+EvaluatePlatform = Annotated[dict[str, Any], PlatformOf(EvaluateSettings)]
+PromotePlatform = Annotated[dict[str, Any], PlatformOf(PromoteSettings)]
+RollbackPlatform = Annotated[dict[str, Any], PlatformOf(RollbackSettings)]

@@ -21,11 +21,15 @@ def champion_uri(settings: ServerSettings) -> str:
 
 
 def serve_document(settings: ServerSettings) -> dict[str, Any]:
-    """Body of ``PUT /api/serve/applications/``: declarative, applications that it does not name are removed."""
+    """Body of ``PUT /api/serve/applications/``: declarative, applications that it does not name are removed.
+
+    Each node has a proxy: KubeRay's readiness probe asks every worker of a RayService for one, and a worker without it
+    never becomes ready (ray-project/kuberay#4994).
+    """
     host, _, port = settings.listen.partition(":")
     return {
         "http_options": {"host": host, "port": int(port)},
-        "proxy_location": "HeadOnly",
+        "proxy_location": "EveryNode",
         "applications": [
             {
                 "name": settings.app_name,

@@ -7,11 +7,26 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+UNITS = {"s": "s", "gb": "GB", "gib": "GiB", "px": "px", "h": "h"}
+"""Last part of a name -> the unit that it stands for."""
+WORDS = {"max": "most", "num": "number of", "timeout": "time limit", "eval": "evaluation", "usd": "USD", "url": "URL"}
+"""Parts of names that are no plain words."""
+
+
+def plain_title(name: str, of: object = None) -> str:
+    """A field's name in plain words: ``timeout_s`` -> ``Time limit (s)``."""
+    *parts, last = name.split("_")
+    unit = f" ({UNITS[last]})" if parts and last in UNITS else ""
+    words = " ".join(WORDS.get(part, part) for part in (parts if unit else [*parts, last]))
+    return words[:1].upper() + words[1:] + unit
+
 
 class Settings(BaseModel):
     """Frozen, and unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, field_title_generator=plain_title
+    )
 
 
 class JobSettings(Settings):

@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from flows.deployments import load_deployment
+from flows.deployments import load_settings
 from rl.maze.episode import Seen
 from rl.maze.run_mazes import prepare_mazes
 from tasks.errors import StageError
@@ -51,7 +51,7 @@ def watch(settings: Any, model: str, seed: int, gif: Path) -> bool:
 
 
 def main(argv: list[str]) -> int:
-    settings = load_deployment("evaluate/local", {})[1]["settings"]
+    settings = load_settings("evaluate/local", {})
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=settings.model_id, help="as /v1/models lists it (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="the maze (default: the first of the evaluation set)")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flows.cli.typed import typed
-from flows.deployments import job_env, load_deployment, settings_type
+from flows.deployments import job_env, load_deployment, place_of, settings_type
 from tasks.evidence.report import as_markdown, curl_lines
 
 
@@ -23,11 +23,11 @@ def main(argv: list[str]) -> int:
     os.environ.update(job_env(argv[1]))
     result = flow(**parameters)
     print("\n" + as_text(result))
-    tracking = getattr(parameters["settings"], "tracking", None)
+    tracking = parameters["platform"].get("tracking")
     if tracking:
         print(f"Prefect: {os.environ.get('PREFECT_API_URL', '').removesuffix('/api')}")
         page = result.get("mlflow", {}).get("url") if isinstance(result, dict) else None
-        print(f"MLflow:  {page or tracking.tracking_uri}")
+        print(f"MLflow:  {page or tracking['tracking_uri']}")
     return 0
 
 
@@ -38,7 +38,8 @@ def overrides_of(name: str, arguments: Sequence[str]) -> dict[str, Any]:
         path, sign, text = argument.partition("=")
         if not sign:
             raise ValueError(f"{argument!r} is no key=value")
-        overrides[path] = typed(text, path, settings)
+        part, inner = place_of(name, path)
+        overrides[path] = typed(text, settings.knob_paths[inner] if part == "knobs" else inner, settings)
     return overrides
 
 

@@ -21,7 +21,7 @@ from rl.grpo.rows import write_rows
 from rl.grpo.settings import TrainJob
 from rl.grpo.start import begin_attempt, is_finished, keep_order, tell_the_end_again
 from rl.maze.run_mazes import Mazes, prepare_mazes
-from rl.model_files import missing_files
+from rl.model_files import NoModel, loaded, missing_files
 from rl.output import clean_output
 
 
@@ -52,6 +52,16 @@ def check_before_start(job: TrainJob, dirs: RunDirs) -> Mazes:
     return mazes
 
 
+def check_model(folder: str) -> None:
+    """Raises CannotStart where transformers finds no processor of pictures and chats in the folder."""
+    try:
+        loaded(Path(folder))
+    except (NoModel, OSError, ValueError) as error:
+        raise CannotStart(
+            f"model folder {folder}: {error}; point train.model_path at a model with its processor"
+        ) from error
+
+
 def run(
     job: TrainJob, log: EventLog, make_experiment: Any = None, cpu_executor: str = cpu_bridge.ENGINE_EXECUTOR
 ) -> None:
@@ -74,6 +84,7 @@ def run(
         policy_worker = prepare_devices(job, overrides)
         cfg = skyrl_config(overrides, dirs, cpu_executor if job.train.engine.device == "cpu" else "")
         start_ray(job, cfg)
+        check_model(job.train.model_path)
         from rl.grpo.experiment import MazeExperiment
 
         (make_experiment or MazeExperiment)(cfg, mazes, log, policy_worker).run()

@@ -11,26 +11,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from rl.model_files import missing_files
+from rl.model_files import NoModel, loaded
 from rl.readiness.checks import Unready
 
 
-def load(folder: Path) -> str:
-    """Load what is small; raises Unready, or what transformers raises."""
-    if missing := missing_files(folder):
-        raise Unready(f"it has no {', '.join(missing)}")
-    from transformers import AutoConfig, AutoProcessor
-
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    processor = AutoProcessor.from_pretrained(folder, local_files_only=True)
-    if getattr(processor, "image_processor", None) is None:
-        # AutoProcessor falls back to a bare tokenizer.
-        raise Unready("it has a tokenizer and no image processor")
-    return f"{(config.architectures or [config.model_type])[0]} with {type(processor).__name__}"
-
-
 def load_apart(folder: str, timeout_s: float, env: Mapping[str, str]) -> str:
-    """``load`` in another process, which is ended after ``timeout_s``; raises Unready with its last words."""
+    """``loaded`` in another process, which is ended after ``timeout_s``; raises Unready with its last words."""
     command = [sys.executable, "-m", "rl.readiness.model", folder]
     try:
         done = subprocess.run(
@@ -50,8 +36,8 @@ def load_apart(folder: str, timeout_s: float, env: Mapping[str, str]) -> str:
 
 def main(argv: list[str]) -> None:
     try:
-        sys.stdout.write(f"{load(Path(argv[1]))}\n")
-    except Unready as error:
+        sys.stdout.write(f"{loaded(Path(argv[1]))}\n")
+    except NoModel as error:
         sys.exit(str(error))
 
 

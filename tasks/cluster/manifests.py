@@ -119,6 +119,11 @@ def _train_env() -> dict[str, str]:
     return {"RAY_JOB_STOP_WAIT_TIME_S": "120"}
 
 
+def _region(region: str) -> dict[str, str]:
+    """boto3 and the AWS CLI read AWS_DEFAULT_REGION alone (botocore/configprovider.py); other SDKs read AWS_REGION."""
+    return {"AWS_DEFAULT_REGION": region, "AWS_REGION": region}
+
+
 def _cluster_spec(
     settings: HyperPodSettings, image: str, ray_version: str, groups: tuple[NodeGroup, NodeGroup], env: dict[str, str]
 ) -> Manifest:
@@ -150,7 +155,7 @@ def _pod(settings: HyperPodSettings, name: str, image: str, node: NodeGroup, env
     container = V1Container(
         name=name,
         image=image,
-        env=[V1EnvVar(name=key, value=value) for key, value in {"AWS_REGION": settings.region, **env}.items()],
+        env=[V1EnvVar(name=key, value=value) for key, value in {**_region(settings.region), **env}.items()],
         # Requests equal to limits: the pod is the last to be evicted when its node runs short.
         resources=V1ResourceRequirements(requests=amounts, limits=amounts),
         volume_mounts=[

@@ -12,3 +12,5 @@ class ReportSettings(Settings):
     """Folder of ``<run_name>.json``, ``latest.json`` and the pictures."""
     profile: str
     """Name of the parameter set, shown in reports: local, local-long, hyperpod."""
+    note: str = ""
+    """Why there is this run, in somebody's words: its description in MLflow, and in the report."""

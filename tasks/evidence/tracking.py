@@ -23,6 +23,9 @@ from tasks.evidence.prefect_page import PageTaker, PrefectPage, log_warning
 from tasks.run import Page, RunContext, RunLog
 from tasks.settings import TrackingSettings, dotted
 
+DESCRIPTION = "mlflow.note.content"
+"""The tag that MLflow's page shows as a run's description."""
+
 
 @contextmanager
 def tracked_run(
@@ -31,6 +34,7 @@ def tracked_run(
     params: Mapping[str, Any],
     role: str = "pipeline",
     tags: Mapping[str, str] | None = None,
+    note: str = "",
 ) -> Iterator[RunContext]:
     """A run in MLflow, open while the block runs: FINISHED after it, FAILED on an error, KILLED on a stop.
 
@@ -39,6 +43,8 @@ def tracked_run(
     runs = MlflowRuns(settings.tracking_uri, settings.experiment)
     opened = runs.open(run_name, role, tags or {})
     changed = opened.params(dotted(params))
+    if note:
+        opened.tags({DESCRIPTION: note})
     with _outboxes(settings, runs) as (to_mlflow, taker, to_page):
         run = KeptLog(to_mlflow, taker, Address(run_id=opened.run_id), opened.url, run_name)
         context = _context(run_name, run, PrefectPage(run_name, to_page.put))

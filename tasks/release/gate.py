@@ -48,6 +48,8 @@ def judge(settings: GateSettings, candidate: EvalReport, base: EvalReport, champ
     against_base = compare(candidate, base)
     against_champion = compare(candidate, champion) if champion else None
     decision, reason = _decide(settings, against_base, against_champion)
+    if decision == "promote" and not settings.promote:
+        decision, reason = "keep", f"{reason}; better, but this run is not to promote (promote is off)"
     return Verdict(
         decision=decision,
         reason=reason,

@@ -64,3 +64,5 @@ class GateSettings(Settings):
     """Exact McNemar test against the base model."""
     min_margin_over_champion: int = Field(default=1, ge=0)
     """Mazes won minus mazes lost against the current champion."""
+    promote: bool = True
+    """Whether the better one is promoted; where it is not, it is judged and reported all the same."""

@@ -51,8 +51,8 @@ def test_a_run_that_crashed_is_cleaned_up_by_its_name(services: dict[str, str]) 
         while not (found := created_runs(client, cleanup_id)) and time.monotonic() < deadline:
             time.sleep(0.2)
         (started,) = found
-        settings = started["parameters"]["settings"]
-        assert (settings["run_name"], settings["dry_run"], settings["cleanup"]["remove"]) == ("gone-1", False, ["jobs"])
+        knobs, settings = started["parameters"]["knobs"], started["parameters"]["platform"]
+        assert (knobs["run_name"], knobs["dry_run"], settings["cleanup"]["remove"]) == ("gone-1", False, ["jobs"])
         assert settings["ended_flow_run"] == run_id
         assert settings["cluster"]["jobs_address"] == services["RAY_JOBS_ADDRESS"]
         # A second attempt under that name: the order, carried out only now, is overtaken.

@@ -24,19 +24,19 @@ def run_flow(env: dict[str, str], folder: Path, **changes: Any) -> subprocess.Co
     write_eval_set(eval_set, folder / "eval.json")
     settings = {
         "run_name": "rehearsal",
-        "report.reports_dir": folder / "reports",
-        "train.shared_dir": folder / "shared",
-        "train.data.eval_manifest": folder / "eval.json",
+        "platform.report.reports_dir": folder / "reports",
+        "platform.train.shared_dir": folder / "shared",
+        "platform.train.data.eval_manifest": folder / "eval.json",
         "train.data.eval_sha256": eval_set.sha256,
-        "train.data.num_train_mazes": 8,
-        "train.grpo.max_steps": 1,
+        "platform.train.data.num_train_mazes": 8,
+        "max_steps": 1,
         # Enough that hardly ever all rollouts of every maze end alike: then nothing would be learned or published.
-        "train.grpo.mazes_per_step": 4,
-        "train.grpo.mini_batch_mazes": 2,
-        "train.grpo.rollouts_per_maze": 8,
-        "train.grpo.micro_batch_size": 4,
-        "train.eval_interval": 1,
-        "train.export_interval": 1,
+        "mazes_per_step": 4,
+        "platform.train.grpo.mini_batch_mazes": 2,
+        "rollouts_per_maze": 8,
+        "platform.train.grpo.micro_batch_size": 4,
+        "eval_interval": 1,
+        "export_interval": 1,
         **changes,
     }
     arguments = [f"{key}={value}" for key, value in settings.items()]
@@ -129,7 +129,7 @@ def test_a_second_run_of_that_name_finds_the_first_and_adds_nothing(
 
 def test_a_run_that_cannot_start_fails_in_the_words_of_its_checks(services: dict[str, str], tmp_path: Path) -> None:
     # That the ranks of this cluster add up is the first run's to tell.
-    changes = {"train.model_path": tmp_path, "readiness.nodes.skip": ["all_reduce"]}
+    changes = {"platform.train.model_path": tmp_path, "platform.readiness.nodes.skip": ["all_reduce"]}
     done = run_flow(services, tmp_path, run_name="hopeless", **changes)
     assert done.returncode != 0
     assert f"- the base model can be loaded: model folder {tmp_path}: it has no config.json" in done.stderr

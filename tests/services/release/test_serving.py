@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from flows.deployments import load_deployment
+from flows.deployments import load_settings
 from flows.settings import RetrainSettings
 from rl.events import Probed, parse_line
 from rl.maze.score import EvalReport
@@ -168,7 +168,7 @@ def world(services: dict[str, str], tmp_path_factory: pytest.TempPathFactory) ->
         # All by one process: its imports take longer than the adapters. And once: peft writes target_modules in a
         # set's order, so made again the same adapter has other bytes.
         in_training(["-c", MAKE_ADAPTERS, str(BASE), str(folder), json.dumps(SEEDS)])
-        settings = load_deployment("retrain/local", {})[1]["settings"]
+        settings = load_settings("retrain/local", {})
         server: ServerSettings = settings.serve.server
         registry = ChampionRegistry(services["MLFLOW_TRACKING_URI"], "test-adapters", champion_uri(server))
         yield World(

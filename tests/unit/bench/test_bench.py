@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.grpo import STOCK_ENGINE, flow_overhead, ratios, short_job, summary
-from flows.deployments import load_deployment
+from flows.deployments import load_settings
 
 OURS = {
     "step_s": 40.0,
@@ -55,4 +55,4 @@ def local_settings(monkeypatch: pytest.MonkeyPatch):  # noqa: ANN201 - RetrainSe
         monkeypatch.setenv(name, "http://nowhere")
     monkeypatch.setenv("SERVE_LISTEN", "127.0.0.1:1")
     monkeypatch.setenv("PROJECT_DIR", "/nowhere")
-    return load_deployment("retrain/local", {})[1]["settings"]
+    return load_settings("retrain/local", {})

@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
-from flows.deployments import load_deployment
+from flows.deployments import load_settings
 from serving.settings import ServerSettings
 from tasks.checks import ToCheck, run_checks
 from tasks.cleanup.in_aws import Identity, Machines, RayResources
@@ -69,7 +69,7 @@ class Account:
 @pytest.fixture
 def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
     monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
-    run = load_deployment("retrain/hyperpod", {})[1]["settings"]
+    run = load_settings("retrain/hyperpod", {})
     with kubernetes_api(tmp_path) as (kubernetes, kubeconfig), aws_api() as (aws, endpoint):
         settings = run.hosting.model_copy(update={"kubeconfig": kubeconfig, "poll_s": 0.0, "ready_timeout_s": 5.0})
         keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "region_name": settings.region}

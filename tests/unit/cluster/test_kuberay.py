@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flows.deployments import load_deployment
+from flows.deployments import load_settings
 from tasks.cluster.kube_waits import cluster_shortfall, wait_for_cluster, wait_until_gone
 from tasks.cluster.kuberay import ChangedMeanwhile, KubeRay
 from tasks.cluster.manifests import ray_cluster, service_account
@@ -35,7 +35,7 @@ READY = {
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
-    settings = load_deployment("plan/hyperpod", {})[1]["settings"].planned.hyperpod
+    settings = load_settings("plan/hyperpod", {}).planned.hyperpod
     with kubernetes_api(tmp_path) as (fake, kubeconfig):
         settings = settings.model_copy(update={"kubeconfig": kubeconfig, "poll_s": 0.01})
         yield fake, KubeRay(kubeconfig), settings

@@ -12,7 +12,6 @@ import pytest
 import flows.retrain
 import tasks.cleanup.clean_up
 from flows.deployments import load_deployment
-from flows.settings import RetrainSettings
 from tasks.cleanup.parts import Leftover
 from tests.recording import recording
 
@@ -78,7 +77,7 @@ class Stages:
         return stage
 
     @contextmanager
-    def _tracked_run(self, *args: Any) -> Iterator[Any]:
+    def _tracked_run(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
         try:
             yield self.context
         except BaseException as error:
@@ -93,32 +92,32 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
 
 
 @pytest.fixture
-def settings(monkeypatch: pytest.MonkeyPatch) -> RetrainSettings:
+def parameters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
-    return load_deployment("retrain/hyperpod", {"run_name": "r"})[1]["settings"]
+    return load_deployment("retrain/hyperpod", {"run_name": "r"})[1]
 
 
-def test_stages_run_in_their_order_and_clean_up_comes_last(stages: Stages, settings: RetrainSettings) -> None:
-    flows.retrain.retrain.fn(settings)
+def test_stages_run_in_their_order_and_clean_up_comes_last(stages: Stages, parameters: dict[str, Any]) -> None:
+    flows.retrain.retrain.fn(**parameters)
     assert stages.events == [*STAGES, "clean_up", "close"]
 
 
 def test_a_training_that_is_finished_and_published_makes_no_cluster_and_lets_go_of_one_that_is_left(
-    stages: Stages, settings: RetrainSettings
+    stages: Stages, parameters: dict[str, Any]
 ) -> None:
     stages.recalled.append(Anything())
-    flows.retrain.retrain.fn(settings)
+    flows.retrain.retrain.fn(**parameters)
     skipped = STAGES[STAGES.index("create_training_cluster") : STAGES.index("release_training_cluster")]
     assert stages.events == [*(stage for stage in STAGES if stage not in skipped), "clean_up", "close"]
 
 
 @pytest.mark.parametrize("stage", sorted(set(STAGES) - {"prepare_data", "order_training", "recall_training"}))
 def test_a_failure_in_any_stage_still_cleans_up_and_is_what_is_raised(
-    stages: Stages, settings: RetrainSettings, stage: str
+    stages: Stages, parameters: dict[str, Any], stage: str
 ) -> None:
     stages.fails = {stage: ConnectionError("gone")}
     with pytest.raises(ConnectionError, match="gone"):
-        flows.retrain.retrain.fn(settings)
+        flows.retrain.retrain.fn(**parameters)
     assert stages.events == [
         *STAGES[: STAGES.index(stage) + 1],
         "clean_up",
@@ -126,27 +125,27 @@ def test_a_failure_in_any_stage_still_cleans_up_and_is_what_is_raised(
     ]
 
 
-def test_a_cancelled_run_cleans_up_too(stages: Stages, settings: RetrainSettings) -> None:
+def test_a_cancelled_run_cleans_up_too(stages: Stages, parameters: dict[str, Any]) -> None:
     stages.fails = {"run_training": KeyboardInterrupt()}
     with pytest.raises(KeyboardInterrupt):
-        flows.retrain.retrain.fn(settings)
+        flows.retrain.retrain.fn(**parameters)
     assert stages.events[-2:] == ["clean_up", "close after KeyboardInterrupt"]
 
 
 def test_a_clean_up_that_fails_hides_no_earlier_failure_and_ends_a_good_run_as_failed(
-    stages: Stages, settings: RetrainSettings
+    stages: Stages, parameters: dict[str, Any]
 ) -> None:
     stages.fails = {"clean_up": PermissionError("denied"), "run_training": ConnectionError("gone")}
     with pytest.raises(ConnectionError, match="gone"):
-        flows.retrain.retrain.fn(settings)
+        flows.retrain.retrain.fn(**parameters)
     del stages.fails["run_training"]
     with pytest.raises(PermissionError, match="denied"):
-        flows.retrain.retrain.fn(settings)
+        flows.retrain.retrain.fn(**parameters)
     assert stages.events[-1] == "close after PermissionError"
 
 
-def test_bad_data_ends_a_run_before_anything_was_made_or_cleaned_up(stages: Stages, settings: RetrainSettings) -> None:
+def test_bad_data_ends_a_run_before_anything_was_made_or_cleaned_up(stages: Stages, parameters: dict[str, Any]) -> None:
     stages.fails = {"prepare_data": ValueError("another evaluation set")}
     with pytest.raises(ValueError, match="another evaluation set"):
-        flows.retrain.retrain.fn(settings)
+        flows.retrain.retrain.fn(**parameters)
     assert stages.events == ["prepare_data", "close after ValueError"]

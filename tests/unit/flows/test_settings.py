@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect.exceptions import ParameterTypeError
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import ValidationError, validate
 from prefect.utilities.templating import apply_values
 
-from flows.deployments import UnknownDeployment, deployments, job_env, load_deployment
+from flows.deployments import UnknownDeployment, deployments, job_env, load_deployment, load_settings
+from flows.parts import SettingsRefused
 from flows.settings import RetrainSettings
 from rl.grpo.config_table import RunDirs, skyrl_overrides
 from rl.grpo.job import CannotStart, check_before_start
@@ -34,7 +34,7 @@ def addresses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def retrain_settings(**changes: Any) -> RetrainSettings:
-    return load_deployment("retrain/local", changes)[1]["settings"]
+    return load_settings("retrain/local", changes)
 
 
 def job(**changes: Any) -> TrainJob:
@@ -50,7 +50,7 @@ def job(**changes: Any) -> TrainJob:
 def test_every_deployment_fits_its_flow(name: str) -> None:
     flow, parameters = load_deployment(name, {})
     assert f"{flow.name}/" == name[: len(flow.name) + 1]
-    assert "{{" not in parameters["settings"].model_dump_json()
+    assert "{{" not in json.dumps(parameters["platform"])
 
 
 @pytest.mark.usefixtures("addresses")
@@ -62,8 +62,8 @@ def test_prefect_s_server_takes_every_deployment_as_it_is_filled_in(name: str) -
     validate(filled, schema, raise_on_error=True)
     wrong = copy.deepcopy(filled)
     texts = (("tracking", "tracking_uri"), ("plan", "python"), ("hosting", "region"))
-    stage, key = next(text for text in texts if text[0] in wrong["settings"])
-    wrong["settings"][stage][key] = 1
+    stage, key = next(text for text in texts if text[0] in wrong["platform"])
+    wrong["platform"][stage][key] = 1
     with pytest.raises(ValidationError, match="is not of type 'string'"):
         validate(wrong, schema, raise_on_error=True)
 
@@ -72,44 +72,47 @@ def test_prefect_s_server_takes_every_deployment_as_it_is_filled_in(name: str) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train.grpo.learning_rat": 1}, "settings.train.grpo.learning_rat: Extra inputs are not permitted"),
-        ({"train.lora.rank": 64}, "lora.rank is 64, the engine serves at most engine.max_lora_rank 32"),
-        ({"train.eval_interval": 5}, r"no step up to 16 has both an evaluation \(every 5\) and an export \(every 4\)"),
-        ({"train.engine.colocate": True}, "engine.colocate needs sleep mode"),
-        ({"train.grpo.mini_batch_mazes": 3}, "mazes_per_step 8 must be a multiple of grpo.mini_batch_mazes 3"),
-        ({"train.data.num_train_mazes": 4}, "num_train_mazes 4 is less than one step's 8"),
-        ({"cluster.num_gpus": 1}, r"cluster.num_gpus is 1, train needs 2 \(policy 1 \+ engines 1\)"),
-        ({"serve.server.max_lora_rank": 16}, "train.lora.rank is 32, serve.server.max_lora_rank 16"),
-        ({"serve.server.max_images": 8}, "serve.server.max_images is 8, an episode has up to 15"),
-        ({"play.max_reply_tokens": 16}, "play.max_reply_tokens is 16, train.grpo.max_reply_tokens 8"),
+        ({"platform.train.grpo.learning_rat": 1}, "platform.train.grpo.learning_rat: Extra inputs are not permitted"),
+        ({"platform.train.lora.rank": 64}, "lora.rank is 64, the engine serves at most engine.max_lora_rank 32"),
+        ({"eval_interval": 5}, r"no step up to 16 has both an evaluation \(every 5\) and an export \(every 4\)"),
+        ({"platform.train.engine.colocate": True}, "engine.colocate needs sleep mode"),
+        ({"platform.train.grpo.mini_batch_mazes": 3}, "mazes_per_step 8 must be a multiple of grpo.mini_batch_mazes 3"),
+        ({"platform.train.data.num_train_mazes": 4}, "num_train_mazes 4 is less than one step's 8"),
+        ({"platform.cluster.num_gpus": 1}, r"cluster.num_gpus is 1, train needs 2 \(policy 1 \+ engines 1\)"),
+        ({"platform.serve.server.max_lora_rank": 16}, "train.lora.rank is 32, serve.server.max_lora_rank 16"),
+        ({"platform.serve.server.max_images": 8}, "serve.server.max_images is 8, an episode has up to 15"),
+        ({"platform.play.max_reply_tokens": 16}, "play.max_reply_tokens is 16, train.grpo.max_reply_tokens 8"),
         (
-            {"serve.server.max_model_len": 1024},
+            {"platform.serve.server.max_model_len": 1024},
             "serve.server.max_model_len is 1024, train.engine.max_model_len 2048: the endpoint would refuse",
         ),
         (
-            {"serve.server.max_model_len": 1024, "train.engine.max_model_len": 1024},
+            {"platform.serve.server.max_model_len": 1024, "platform.train.engine.max_model_len": 1024},
             "engine.max_model_len is 1024, 15 turns of a picture and 8 reply tokens take 1065 and their text besides",
         ),
-        ({"train.data.max_turns": 30, "serve.server.max_images": 30}, "30 turns of a picture and 8 reply tokens take"),
+        (
+            {"platform.train.data.max_turns": 30, "platform.serve.server.max_images": 30},
+            "30 turns of a picture and 8 reply tokens take",
+        ),
         ({"run_name": "Not a name"}, "run_name"),
-        ({"image.kind": "podman"}, "image"),
+        ({"platform.image.kind": "podman"}, "image"),
         ({"run_name": "nightly-"}, "'nightly-' .* a letter or digit at both ends, .*Kubernetes' label values"),
         ({"run_name": "n" * 64}, r"\(64 characters\) is no name there"),
-        ({"report.profile": "Local"}, "report.profile begins the default name of a run: 'Local-20260101"),
+        ({"platform.report.profile": "Local"}, "report.profile begins the default name of a run: 'Local-20260101"),
         (
-            {"serve.server.base_model_id": "Qwen/Qwen3-VL-8B-Instruct"},
+            {"platform.serve.server.base_model_id": "Qwen/Qwen3-VL-8B-Instruct"},
             r"MLflow's registry .*'Qwen-Qwen3-VL-8B-Instruct'",
         ),
-        ({"serve.server.base_model_id": "qwen's"}, "MLflow's registry too, .* whose search no quotes"),
-        ({"serve.server.base_model_id": "tiny:2"}, "MLflow's registry too, which takes no '/' and no ':'"),
-        ({"serve.server.base_model_id": ".."}, "such as 'my-model'"),
-        ({"serve.server.adapters_uri": "s3://Models/adapters"}, "a bucket has 3 to 63 lowercase letters"),
-        ({"serve.server.adapters_uri": "s3://models/a//b"}, "no part is empty"),
-        ({"serve.server.adapters_uri": "s3://models/../b"}, "no part is empty"),
+        ({"platform.serve.server.base_model_id": "qwen's"}, "MLflow's registry too, .* whose search no quotes"),
+        ({"platform.serve.server.base_model_id": "tiny:2"}, "MLflow's registry too, which takes no '/' and no ':'"),
+        ({"platform.serve.server.base_model_id": ".."}, "such as 'my-model'"),
+        ({"platform.serve.server.adapters_uri": "s3://Models/adapters"}, "a bucket has 3 to 63 lowercase letters"),
+        ({"platform.serve.server.adapters_uri": "s3://models/a//b"}, "no part is empty"),
+        ({"platform.serve.server.adapters_uri": "s3://models/../b"}, "no part is empty"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_starts(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ParameterTypeError, match=message):
+    with pytest.raises(SettingsRefused, match=message):
         retrain_settings(**changes)
 
 
@@ -131,21 +134,21 @@ def test_settings_that_cannot_work_are_refused_before_anything_starts(changes: d
 def test_names_that_aws_or_kubernetes_would_refuse_are_refused_with_their_rule(
     name: str, value: str, rule: str
 ) -> None:
-    with pytest.raises(ParameterTypeError, match=rf"hosting.*{name}: .*{rule}"):
-        load_deployment("retrain/hyperpod", {f"hosting.{name}": value})
+    with pytest.raises(SettingsRefused, match=rf"hosting.*{name}: .*{rule}"):
+        load_deployment("retrain/hyperpod", {f"platform.hosting.{name}": value})
 
 
 @pytest.mark.usefixtures("addresses")
 def test_jobs_and_pods_of_a_run_on_hyperpod_take_the_same_way_to_the_cluster() -> None:
-    hosting = load_deployment("retrain/hyperpod", {})[1]["settings"].hosting
+    hosting = load_settings("retrain/hyperpod", {}).hosting
     assert job_env("retrain/hyperpod") == {"KUBECONFIG": hosting.kubeconfig}
     assert job_env("retrain/local") == {}
 
 
 @pytest.mark.usefixtures("addresses")
 def test_pods_without_an_image_are_refused() -> None:
-    with pytest.raises(ParameterTypeError, match=r"which image the pods take for train, serve: build it .* or pin it"):
-        load_deployment("retrain/hyperpod", {"image": {"kind": "installed", "locks": {}}})
+    with pytest.raises(SettingsRefused, match=r"which image the pods take for train, serve: build it .* or pin it"):
+        load_deployment("retrain/hyperpod", {"platform.image": {"kind": "installed", "locks": {}}})
 
 
 @pytest.mark.usefixtures("addresses")
@@ -161,18 +164,17 @@ def test_settings_survive_the_command_line() -> None:
 
 
 @pytest.mark.usefixtures("addresses")
-def test_a_model_folder_without_a_processor_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "model.safetensors").write_text("")
-    wanted = r"has no processor_config.json, tokenizer.json; point train.model_path at a model with its processor"
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "processor_config.json").write_text("{}")
+    wanted = r"has no config.json, model.safetensors; point train.model_path at a model with its processor"
     with pytest.raises(CannotStart, match=wanted):
-        check_before_start(job(**{"train.model_path": str(tmp_path)}), RunDirs(str(tmp_path), "r"))
+        check_before_start(job(**{"platform.train.model_path": str(tmp_path)}), RunDirs(str(tmp_path), "r"))
 
 
 @pytest.mark.usefixtures("addresses")
 def test_a_full_disk_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CannotStart, match=r"GB free, train.min_free_disk_gb wants 1000000.0"):
-        check_before_start(job(**{"train.min_free_disk_gb": 1e6}), RunDirs(str(tmp_path), "r"))
+        check_before_start(job(**{"platform.train.min_free_disk_gb": 1e6}), RunDirs(str(tmp_path), "r"))
 
 
 @pytest.mark.usefixtures("addresses")

@@ -10,10 +10,10 @@ from pydantic import BaseModel
 
 from flows.cli.run import overrides_of
 from flows.cli.typed import Ambiguous, typed
-from flows.deployments import load_deployment, settings_type
+from flows.deployments import load_deployment, load_settings, settings_type
 from flows.settings import RetrainSettings
 
-ENGINE = "serve.server.engine_kwargs"
+ENGINE = "platform.serve.server.engine_kwargs"
 
 
 class Kept(BaseModel):
@@ -99,9 +99,9 @@ def addresses(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_of_a_day_and_an_engine_s_number_go_through_to_the_settings() -> None:
     texts = overrides_of(
         "retrain/hyperpod",
-        ["run_name=2026-11-30", f"{ENGINE}.x=9e-1", "train.grpo.learning_rate=1e-5", "hosting.namespace=123"],
+        ["run_name=2026-11-30", f"{ENGINE}.x=9e-1", "learning_rate=1e-5", "platform.hosting.namespace=123"],
     )
-    settings = load_deployment("retrain/hyperpod", texts)[1]["settings"]
+    settings = load_settings("retrain/hyperpod", texts)
     assert settings.run_name == "2026-11-30"
     assert settings.serve.server.engine_kwargs["x"] == 0.9
     assert (settings.train.grpo.learning_rate, settings.hosting.namespace) == (1e-5, "123")
@@ -117,4 +117,4 @@ def test_settings_have_their_type_and_an_argument_without_a_value_is_named() -> 
 @pytest.mark.usefixtures("addresses")
 def test_a_path_below_a_value_is_named() -> None:
     with pytest.raises(ValueError, match=r"hosting.namespace.x: there is nothing below 'maze'"):
-        load_deployment("retrain/hyperpod", {"hosting.namespace.x": 1})
+        load_deployment("retrain/hyperpod", {"platform.hosting.namespace.x": 1})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flows.deployments import load_deployment
+from flows.deployments import load_settings
 from rl.events import Evaluated, Event, EventLog, Fault, Metrics, Progress, Resumed, Saved, parse_line
 from rl.grpo.config_table import RunDirs
 from rl.grpo.job import run
@@ -24,8 +24,8 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainJob:
     for name in ("RAY_JOBS_ADDRESS", "MLFLOW_TRACKING_URI", "SERVE_DASHBOARD", "SERVE_URL"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     monkeypatch.setenv("SERVE_LISTEN", "127.0.0.1:4")
-    changes = {"train.shared_dir": str(tmp_path), "train.data.num_train_mazes": 8}
-    train = load_deployment("retrain/local", changes)[1]["settings"].train
+    changes = {"platform.train.shared_dir": str(tmp_path), "platform.train.data.num_train_mazes": 8}
+    train = load_settings("retrain/local", changes).train
     return TrainJob(run_name="r", train=train, train_mazes_sha256=prepare_mazes(train.data).train_sha256)
 
 
@@ -155,7 +155,7 @@ def test_all_checkpoints_broken_is_refused_unless_a_restart_is_asked_for(
         assert "global_step_4 is passed over" in str(refused.value)
         assert "train.restart=true" in str(refused.value)
     capsys.readouterr()
-    asked = job.model_copy(update={"train": job.train.model_copy(update={"restart": True})})
+    asked = job.model_copy(update={"platform.train": job.train.model_copy(update={"restart": True})})
     assert begin(asked, log) is None
     heard = told(capsys)
     assert heard[:3] == [*FIRST[:2], Resumed(attempt=2, step=0, path="")]
@@ -201,7 +201,7 @@ def test_a_run_that_had_ended_tells_its_story_again_and_trains_nothing(
 
 
 def test_a_restart_is_no_other_training(job: TrainJob) -> None:
-    asked = job.model_copy(update={"train": job.train.model_copy(update={"restart": True})})
+    asked = job.model_copy(update={"platform.train": job.train.model_copy(update={"restart": True})})
     assert asked.adds_steps_to(job.model_dump_json()) == 0
 
 

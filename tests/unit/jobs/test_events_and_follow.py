@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.deployments import load_deployment
+from flows.deployments import load_settings
 from rl.events import PREFIX, Evaluated, EventLog, Fault, Metrics, Progress, Resumed, Saved, parse_line
 from rl.grpo.settings import TrainJob
 from rl.maze.score import EvalReport, Outcome
@@ -246,7 +246,7 @@ def test_a_job_is_submitted_once_and_found_again_by_name(known: dict[str, str], 
 
 def test_the_record_lists_steps_in_order_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
-    settings = load_deployment("retrain/hyperpod", {})[1]["settings"]
+    settings = load_settings("retrain/hyperpod", {})
     story = JobStory()
     for line in lines(Evaluated(report=report(4, 2)), Evaluated(report=report(0, 1)), Evaluated(report=report(4, 2))):
         story.hear(line, RecordingSinks())

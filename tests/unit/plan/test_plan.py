@@ -11,7 +11,7 @@ import yaml
 
 import tasks.plan.write
 from flows.cli.run import as_text
-from flows.deployments import load_deployment
+from flows.deployments import load_settings
 from flows.settings import PlanFlowSettings
 from tasks.cluster.manifests import as_yaml, ray_cluster, ray_service, service_account
 from tasks.plan.sizing import PlanRefused, checks, costs_usd, durations_h, lora_params, require, sizes
@@ -39,14 +39,14 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> PlanFlowSettings:
 
 def planned(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> PlanFlowSettings:
     monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
-    return load_deployment("plan/hyperpod", changes)[1]["settings"]
+    return load_settings("plan/hyperpod", changes)
 
 
 def test_sizes_are_those_that_pencil_and_paper_give(settings: PlanFlowSettings) -> None:
     model = settings.plan.model
     # Per layer: q and o 4096 to 4096, k and v 4096 to 1024, gate, up and down between 4096 and 12288.
     assert lora_params(model, 32) == 36 * 32 * (2 * 8192 + 2 * 5120 + 3 * 16384) == 87_293_952
-    size = sizes(settings.run.train, model)
+    size = sizes(settings.train, model)
     assert size.adapter_bytes == 4 * 87_293_952
     assert size.checkpoint_bytes == 4 * 8_770_000_000 + 12 * 87_293_952
     # 4096 mazes in steps of 30: an epoch ends at step 136, and SkyRL saves there too.
@@ -55,13 +55,13 @@ def test_sizes_are_those_that_pencil_and_paper_give(settings: PlanFlowSettings) 
 
 
 def test_keeping_every_checkpoint_counts_every_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = planned(monkeypatch, **{"run.train.max_checkpoints_to_keep": -1})
-    size = sizes(settings.run.train, settings.plan.model)
+    settings = planned(monkeypatch, **{"platform.train.max_checkpoints_to_keep": -1})
+    size = sizes(settings.train, settings.plan.model)
     assert size.kept_bytes == 9 * (size.checkpoint_bytes + size.adapter_bytes) + 2 * 8_770_000_000
 
 
 def test_hours_and_costs_follow_from_expectations_and_prices(settings: PlanFlowSettings) -> None:
-    hours = durations_h(settings.run.train, settings.plan)
+    hours = durations_h(settings.train, settings.plan)
     assert hours == {
         "start": 0.25,
         "steps": 160 * 240 / 3600,
@@ -77,10 +77,10 @@ def test_hours_and_costs_follow_from_expectations_and_prices(settings: PlanFlowS
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"run.hosting.shared_size_gb": 100}, "165 GB kept, 100 GB there; keep fewer checkpoints"),
-        ({"run.train.shared_dir": "/tmp/runs"}, "put train.shared_dir and train.model_path under /shared"),
+        ({"platform.hosting.shared_size_gb": 100}, "165 GB kept, 100 GB there; keep fewer checkpoints"),
+        ({"platform.train.shared_dir": "/tmp/runs"}, "put train.shared_dir and train.model_path under /shared"),
         (
-            {"run.hosting.workers.count": 2, "run.hosting.workers.memory_gib": 16},
+            {"platform.hosting.workers.count": 2, "platform.hosting.workers.memory_gib": 16},
             r"2 x 2 GPUs, 6 wanted(.|\n)*33 GiB for the state dict on rank 0, 16 GiB in the pod",
         ),
     ],
@@ -89,7 +89,7 @@ def test_a_run_that_cannot_work_is_refused_with_every_reason(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], message: str
 ) -> None:
     settings = planned(monkeypatch, **changes)
-    found = checks(settings.run.train, settings.planned.hyperpod, settings.plan, skyrl="")
+    found = checks(settings.train, settings.planned.hyperpod, settings.plan, skyrl="")
     with pytest.raises(PlanRefused, match=message):
         require(found)
 
@@ -98,12 +98,12 @@ def test_what_skyrl_says_against_the_settings_is_handed_on(settings: PlanFlowSet
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'SkyRL refuses these settings: 7 is odd' >&2\nexit 1\n")
     python.chmod(0o755)
-    job = tasks.plan.write.TrainJob(run_name="r", train=settings.run.train, train_mazes_sha256="t")
+    job = tasks.plan.write.TrainJob(run_name="r", train=settings.train, train_mazes_sha256="t")
     said = skyrl_config(job, str(python))
     assert said == ("", "SkyRL refuses these settings: 7 is odd")
     assert "there is no Python with SkyRL at /nowhere; install it" in skyrl_config(job, "/nowhere")[1]
     with pytest.raises(PlanRefused, match="SkyRL takes the settings: SkyRL refuses these settings: 7 is odd"):
-        require(checks(settings.run.train, settings.planned.hyperpod, settings.plan, said[1]))
+        require(checks(settings.train, settings.planned.hyperpod, settings.plan, said[1]))
 
 
 def pods(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ def pods(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def cluster_specs(settings: PlanFlowSettings) -> list[dict[str, Any]]:
-    service = ray_service(settings.planned.hyperpod, settings.run.serve.server, IMAGE)
+    service = ray_service(settings.planned.hyperpod, settings.serve.server, IMAGE)
     return [ray_cluster(settings.planned.hyperpod, "r", IMAGE)["spec"], service["spec"]["rayClusterConfig"]]
 
 
@@ -150,7 +150,7 @@ def test_the_endpoint_operator_is_told_who_may_submit(settings: PlanFlowSettings
 
 
 def test_the_service_carries_the_application_and_never_doubles_its_gpus(settings: PlanFlowSettings) -> None:
-    service = ray_service(settings.planned.hyperpod, settings.run.serve.server, IMAGE)
+    service = ray_service(settings.planned.hyperpod, settings.serve.server, IMAGE)
     application = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"][0]
     assert application["import_path"] == "ray.serve.llm:build_openai_app"
     (model,) = application["args"]["llm_configs"]
@@ -161,7 +161,7 @@ def test_the_service_carries_the_application_and_never_doubles_its_gpus(settings
 
 
 def test_manifests_read_as_they_were_written(settings: PlanFlowSettings) -> None:
-    service = ray_service(settings.planned.hyperpod, settings.run.serve.server, IMAGE)
+    service = ray_service(settings.planned.hyperpod, settings.serve.server, IMAGE)
     text = as_yaml(service)
     assert yaml.safe_load(text) == service
     assert "serveConfigV2: |\n    http_options:" in text
@@ -171,13 +171,14 @@ def test_manifests_read_as_they_were_written(settings: PlanFlowSettings) -> None
 def test_an_image_by_tag_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Exception, match="serve_image"):
         planned(
-            monkeypatch, **{"run.hosting.serve_image": "public.ecr.aws/deep-learning-containers/ray:serve-llm-cuda"}
+            monkeypatch,
+            **{"platform.hosting.serve_image": "public.ecr.aws/deep-learning-containers/ray:serve-llm-cuda"},
         )
 
 
 def test_the_written_plan_is_what_the_flow_returns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tasks.plan.write, "skyrl_config", lambda job, python: ("trainer: {}\n", ""))
-    settings = planned(monkeypatch, **{"plan.output_dir": str(tmp_path)})
+    settings = planned(monkeypatch, **{"platform.plan.output_dir": str(tmp_path)})
     context, events = recording("hyperpod")
     made = tasks.plan.write.write_plan.fn(context, settings.plan, settings.planned, MAZES)
     assert events == ["markdown plan"]

@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from rl.events import Checked, EventLog, parse_line
-from rl.model_files import PROCESSOR_FILES, missing_files
+from rl.model_files import CONFIG, missing_files
 from rl.readiness import checks as ready_checks
 from rl.readiness.checks import GpuNode, Unready
 from rl.readiness.job import Verdicts
@@ -171,9 +171,8 @@ def test_a_job_that_hangs_ends_itself_and_leaves_no_check_untold() -> None:
 
 
 def test_shards_that_are_missing_are_named(tmp_path: Path) -> None:
-    assert missing_files(tmp_path) == [*PROCESSOR_FILES, "model.safetensors"]
-    for name in PROCESSOR_FILES:
-        (tmp_path / name).touch()
+    assert missing_files(tmp_path) == [CONFIG, "model.safetensors"]
+    (tmp_path / CONFIG).touch()
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     (tmp_path / "model-1.safetensors").touch()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tasks.release.finished
-from flows.deployments import load_deployment
+from flows.deployments import load_settings
 from flows.settings import RetrainSettings
 from rl.grpo.settings import TrainJob
 from tasks.errors import OtherSettings
@@ -23,7 +23,7 @@ from tests.unit.samples import trained
 @pytest.fixture
 def settings(monkeypatch: pytest.MonkeyPatch) -> RetrainSettings:
     monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
-    return load_deployment("retrain/hyperpod", {})[1]["settings"]
+    return load_settings("retrain/hyperpod", {})
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flows.deployments import load_deployment
+from flows.deployments import load_settings
 from rl.events import PREFIX, Evaluated, Metrics, Resumed, Saved
 from rl.grpo.settings import TrainJob, TrainSettings
 from tasks.errors import OtherSettings
@@ -27,7 +27,7 @@ JOB = JobSettings(project_dir="/p", python="python")
 @pytest.fixture
 def order(monkeypatch: pytest.MonkeyPatch) -> TrainJob:
     monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
-    settings = load_deployment("retrain/hyperpod", {})[1]["settings"]
+    settings = load_settings("retrain/hyperpod", {})
     return TrainJob(run_name="r", train=settings.train, train_mazes_sha256=MAZES.train_sha256)
 
 

@@ -1,0 +1,111 @@
+"""A flow's settings in two parts: knobs, which a person sets, and the platform, which the deployment brings.
+
+In Prefect's form the knobs are fields and the platform is one piece of JSON. Its schema hides from the form, but
+Prefect's server checks it all the same; together both parts are validated by the flow's one settings model.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from pydantic import GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, ErrorDetails
+
+from tasks.settings import Settings
+
+
+class SettingsRefused(ValueError):
+    """Knobs and platform do not make settings that can work; says each reason by the name that a person knows."""
+
+
+class InParts(Settings):
+    """Settings that are put together from knobs and a platform."""
+
+    knob_paths: ClassVar[Mapping[str, str]] = {}
+    """Knob -> where it belongs in these settings."""
+
+    @classmethod
+    def of(cls, platform: Mapping[str, Any], knobs: Settings | None = None) -> Self:
+        """The whole; raises SettingsRefused."""
+        document = copy.deepcopy(dict(platform))
+        if doubled := [told_for(path, cls.knob_paths) for path in cls.knob_paths.values() if _has(document, path)]:
+            raise SettingsRefused("; ".join(doubled))
+        for name, value in knobs.model_dump().items() if knobs else ():
+            _set(document, cls.knob_paths[name], value)
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            raise SettingsRefused("; ".join(_in_words(fault, cls.knob_paths) for fault in error.errors())) from None
+
+
+@dataclass(frozen=True)
+class PlatformOf:
+    """Marks a flow's parameter as the platform of these settings."""
+
+    whole: type[InParts]
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """To a form a plain object, which it shows as JSON; to a validator ``then`` holds always."""
+        published = platform_schema(self.whole)
+        text = (
+            "Where and how it runs: images, clusters, addresses, engine. Comes with the deployment; leave it as it is."
+        )
+        return {"type": "object", "title": "Platform", "description": text, "if": {}, "then": published}
+
+
+def platform_schema(whole: type[InParts]) -> dict[str, Any]:
+    """JSON schema of the settings without the knobs, each definition in its place."""
+    document = whole.model_json_schema()
+    schema = _inlined(document, document.get("$defs", {}))
+    for path in whole.knob_paths.values():
+        *parents, last = path.split(".")
+        place = schema
+        for key in parents:
+            place = place["properties"][key]
+        del place["properties"][last]
+        place["required"] = [name for name in place.get("required", []) if name != last]
+    return schema
+
+
+def told_for(path: str, knob_paths: Mapping[str, str]) -> str:
+    """What is said of a knob that is named by its place in the platform."""
+    knob = next(name for name, place in knob_paths.items() if place == path)
+    return f"platform.{path} is a knob: set {knob}"
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    if isinstance(schema, list):
+        return [_inlined(part, definitions) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    # A discriminator is OpenAPI's, and a title or default of a form that nobody sees.
+    return {key: _inlined(part, definitions) for key, part in schema.items() if key not in ("$defs", "discriminator")}
+
+
+def _in_words(fault: ErrorDetails, knob_paths: Mapping[str, str]) -> str:
+    path = ".".join(map(str, fault["loc"]))
+    knob = next((name for name, place in knob_paths.items() if place == path), "")
+    where = f"knobs.{knob}: " if knob else f"platform.{path}: " if path else ""
+    return where + fault["msg"].removeprefix("Value error, ")
+
+
+def _has(document: Any, path: str) -> bool:
+    for key in path.split("."):
+        if not isinstance(document, dict) or key not in document:
+            return False
+        document = document[key]
+    return True
+
+
+def _set(document: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for key in parents:
+        document = document.setdefault(key, {})
+        if not isinstance(document, dict):
+            return
+    document[last] = value
