@@ -1,8 +1,8 @@
 """The retrain flow: one page, read from top to bottom.
 
-    prepare data -> build images -> create training cluster -> ensure cluster -> check readiness -> train -> pick best
-        MazesRef      ImageRefs                                  ClusterRef          Ray job: GRPO, evaluations, exports
-    -> publish to S3 -> probe the training side -> release its cluster -> create serving cluster -> ensure endpoint
+    prepare data -> build images -> make room -> create training cluster -> ensure cluster -> check readiness -> train
+        MazesRef      ImageRefs                                               ClusterRef          Ray job: GRPO, exports
+    -> pick best -> publish to S3 -> probe the training side -> release its cluster -> create serving cluster
        PublishedAdapter      TrainingSide                                                           ServedEndpoint
     -> evaluate through it -> prove -> judge -> promote -> report -> clean up, whatever happened
          EvalReport       Certificate Verdict ChampionChange           Leftovers
@@ -27,7 +27,12 @@ from flows.names import default_name
 from flows.settings import RetrainPlatform, RetrainSettings
 from rl.grpo.settings import TrainJob
 from tasks.cleanup.clean_up import cleaned_up_after
-from tasks.cluster.create import create_serving_cluster, create_training_cluster, release_training_cluster
+from tasks.cluster.create import (
+    create_serving_cluster,
+    create_training_cluster,
+    make_room_for_training,
+    release_training_cluster,
+)
 from tasks.cluster.wait import ensure_cluster
 from tasks.evidence.report import write_report
 from tasks.evidence.tracking import tracked_run
@@ -63,7 +68,7 @@ def retrain(knobs: Knobs, platform: RetrainPlatform) -> dict[str, Any]:
             finished = finished or train_and_publish(context, settings, Work(order, mazes, images))
             best, adapter, trained = finished.best, finished.adapter, finished.trained
             release_training_cluster(context, settings.hosting)
-            create_serving_cluster(context, settings.hosting, settings.serve.server, images)
+            away_s = create_serving_cluster(context, settings.hosting, settings.serve.server, images)
             endpoint = ensure_endpoint(context, settings.serve)
 
             candidate = evaluate_endpoint(context, settings.evaluation, endpoint.serves(adapter))
@@ -77,7 +82,12 @@ def retrain(knobs: Knobs, platform: RetrainPlatform) -> dict[str, Any]:
             change = promote_adapter(context, settings.champions, certificate, verdict)
 
             outcome = ServedRun(
-                adapter=adapter, endpoint=endpoint, certificate=certificate, verdict=verdict, change=change
+                adapter=adapter,
+                endpoint=endpoint,
+                certificate=certificate,
+                verdict=verdict,
+                change=change,
+                away_s=away_s,
             )
             report = write_report(context, settings.report, best, outcome)
             require_proof(certificate)
@@ -95,6 +105,7 @@ class Work:
 
 def train_and_publish(context: RunContext, settings: RetrainSettings, work: Work) -> FinishedTraining:
     """From a cluster for training to the best step in the object store; all of it that needs that cluster."""
+    make_room_for_training(context, settings.hosting, settings.serve.server, work.images)
     create_training_cluster(context, settings.hosting, work.images)
     cluster = ensure_cluster(context, settings.cluster, settings.job)
     check_readiness(context, settings.readiness, settings.needs, cluster)

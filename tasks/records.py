@@ -259,3 +259,5 @@ class ServedRun(Record):
     verdict: Verdict
     change: ChampionChange | None
     """None when the champion stays."""
+    away_s: float = 0.0
+    """For how many seconds the endpoint was suspended for the training."""

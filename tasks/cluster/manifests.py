@@ -28,6 +28,7 @@ from kubernetes.client import (
 from serving.app import serve_document
 from serving.settings import ServerSettings
 from tasks.cluster.kube_words import GROUP_LABEL, HEALTH_LABEL, TYPE_LABEL
+from tasks.cluster.placement import PodAsk, asks_of
 from tasks.cluster.settings import HyperPodSettings, NodeGroup
 
 Manifest = dict[str, Any]
@@ -92,8 +93,7 @@ def ray_service(settings: HyperPodSettings, server: ServerSettings, image: str) 
 
     ``upgradeStrategy`` None: a changed pod would otherwise bring up a second cluster, and wait for its GPUs for ever.
     """
-    head, worker = settings.serving_groups
-    groups = head, worker.model_copy(update={"num_gpus": settings.serve_gpus})
+    groups = _serving_groups(settings)
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayService",
@@ -107,6 +107,22 @@ def ray_service(settings: HyperPodSettings, server: ServerSettings, image: str) 
             "rayClusterConfig": _cluster_spec(settings, image, settings.serve_ray_version, groups, env={}),
         },
     }
+
+
+def training_pods(settings: HyperPodSettings) -> list[PodAsk]:
+    """The pods of the RayCluster that trains, whatever their image."""
+    return asks_of(settings.train_cluster, ray_cluster(settings, "any", "any")["spec"])
+
+
+def serving_pods(settings: HyperPodSettings) -> list[PodAsk]:
+    """The pods of the RayService, whatever their image and application."""
+    spec = _cluster_spec(settings, "any", settings.serve_ray_version, _serving_groups(settings), env={})
+    return asks_of(settings.serve_name, spec)
+
+
+def _serving_groups(settings: HyperPodSettings) -> tuple[NodeGroup, NodeGroup]:
+    head, worker = settings.serving_groups
+    return head, worker.model_copy(update={"num_gpus": settings.serve_gpus})
 
 
 def _document(typed: Any) -> Manifest:

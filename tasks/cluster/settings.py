@@ -139,7 +139,6 @@ class HyperPodSettings(Settings):
     access_strategy: Literal["private", "public"] = "private"
     """Who may submit jobs: the identity that created the RayCluster, or whoever may connect in the namespace."""
 
-
     @property
     def serving_groups(self) -> tuple[NodeGroup, NodeGroup]:
         """The machine of serving's head, and the one of its worker."""

@@ -91,6 +91,7 @@ def served_part(served: ServedRun) -> dict[str, Any]:
             "url": served.endpoint.url,
             "base_model_id": served.endpoint.base_model_id,
             "adapter_model_id": adapter.model_id,
+            "away_s": round(served.away_s, 1),
         },
     }
 
@@ -124,8 +125,12 @@ def as_markdown(report: Mapping[str, Any]) -> str:
         f"{head}{table}\n\n"
         f"Adapter `{adapter['name']}` at {adapter['uri']}: {proof['endpoint_solved']} of {eval_set['num_mazes']} mazes "
         f"through the endpoint ({proof['training_solved']} in training). Proof {proven}. "
-        f"Gate: {gate['decision']}, {gate['reason']}.\n"
+        f"Gate: {gate['decision']}, {gate['reason']}.\n{_away(report['served'].get('away_s', 0.0))}"
     )
+
+
+def _away(away_s: float) -> str:
+    return f"\nThe endpoint was away for {away_s / 3600:.1f} h while the run trained.\n" if away_s else ""
 
 
 def curl_lines(report: Mapping[str, Any]) -> str:

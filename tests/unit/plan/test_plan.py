@@ -70,7 +70,12 @@ def test_hours_and_costs_follow_from_expectations_and_prices(settings: PlanFlowS
     }
     costs = costs_usd(10.0, settings.planned.hyperpod, settings.plan)
     assert costs == pytest.approx(
-        {"workers": 10 * 3 * 10.36, "head": 55.3, "shared file system": 10 / 730 * 1200 * 0.145}
+        {
+            "workers": 10 * 3 * 10.36,
+            "head": 55.3,
+            "serving beside it": 10 * 4.66,
+            "shared file system": 10 / 730 * 1200 * 0.145,
+        }
     )
 
 

@@ -1,0 +1,82 @@
+"""A RayService that is suspended while a run trains on its machines, and brought back with the same champion.
+
+Whose training it makes room for, and since when, stands on the RayService itself: a flow whose process died cannot
+say it. Who is champion is no part of it (serving/champion.py): the endpoint finds it again by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from tasks.cluster.kuberay import KubeRay
+from tasks.cluster.owners import Owner, settled
+from tasks.cluster.settings import HyperPodSettings
+from tasks.errors import ClusterNotReady
+
+BY, ATTEMPT, SINCE = (f"maze-retrain/suspended-{what}" for what in ("by", "flow-run", "since"))
+Now = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def is_suspended(service: dict[str, Any]) -> bool:
+    return bool(service["spec"].get("suspend"))
+
+
+def suspended_by(service: dict[str, Any]) -> Owner:
+    """The run that serving makes room for; an empty name where it is nobody of ours."""
+    marks = service["metadata"].get("annotations", {})
+    return Owner(marks.get(BY, ""), marks.get(ATTEMPT, ""))
+
+
+def require_suspendable(kube: KubeRay, service: dict[str, Any]) -> None:
+    """Raises ClusterNotReady where KubeRay's CRD does not know the field: the API server would drop it silently."""
+    if not is_suspended(kube.change(service, {"spec": {"suspend": True}}, dry_run=True)):
+        metadata = service["metadata"]
+        raise ClusterNotReady(
+            f"RayService {metadata['namespace']}/{metadata['name']} cannot be suspended: the installed KubeRay has no "
+            "spec.suspend (it came with 1.7); update operator and CRDs, or give serving machines of its own "
+            "(hosting.serving.kind: own)"
+        )
+
+
+def suspend(kube: KubeRay, settings: HyperPodSettings, owner: Owner, now: Now) -> bool:
+    """Take the endpoint away for this owner's training; False where there is none. A second call changes nothing."""
+
+    def attempt() -> bool:
+        there = kube.look("RayService", settings.namespace, settings.serve_name)
+        if there is None:
+            return False
+        since = there["metadata"].get("annotations", {}).get(SINCE) if is_suspended(there) else None
+        if is_suspended(there) and suspended_by(there) == owner and since:
+            return True
+        marks = {BY: owner.run_name, ATTEMPT: owner.flow_run_id, SINCE: since or now().isoformat(timespec="seconds")}
+        kube.change(there, {"metadata": {"annotations": marks}, "spec": {"suspend": True}})
+        return True
+
+    return settled(attempt)
+
+
+def resume(kube: KubeRay, settings: HyperPodSettings, judge: Callable[[dict[str, Any]], str] = lambda there: "") -> str:
+    """Bring the endpoint back; returns since when it was away, empty where it was not, or ``judge`` has a reason."""
+
+    def attempt() -> str:
+        there = kube.look("RayService", settings.namespace, settings.serve_name)
+        if there is None or not is_suspended(there) or judge(there):
+            return ""
+        kube.change(there, {"spec": {"suspend": False}})
+        return there["metadata"].get("annotations", {}).get(SINCE, "") or "an unknown time"
+
+    return settled(attempt)
+
+
+def away_s(since: str, now: Now) -> float:
+    """Seconds from then until now; 0 where nobody noted the beginning."""
+    try:
+        return (now() - datetime.fromisoformat(since)).total_seconds()
+    except ValueError:
+        return 0.0
