@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,8 +24,16 @@ HOURS_PER_MONTH = 730
 class RayResources:
     """The RayCluster that this run made, or the RayService, which belongs to no run."""
 
-    def __init__(self, name: str, settings: HyperPodSettings, kube: Callable[[], KubeRay], order: Order) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: HyperPodSettings,
+        kube: Callable[[], KubeRay],
+        order: Order,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
         self.name, self._settings, self._kube, self._order = name, settings, kube, order
+        self._sleep = sleep
 
     def unseen(self, run_name: str) -> list[Leftover]:
         kind, name, usd_per_h = self._resource()
@@ -51,7 +60,9 @@ class RayResources:
         )
         if why and why != NOT_THERE:
             raise ClusterNotReady(f"{left.name} was not removed: {why}, since a moment ago; run the clean-up again")
-        wait_until_gone(self._kube(), kind, settings.namespace, name, settings.ready_timeout_s, settings.poll_s)
+        wait_until_gone(
+            self._kube(), kind, settings.namespace, name, settings.ready_timeout_s, settings.poll_s, self._sleep
+        )
 
     def _why_it_stays(self, there: dict[str, Any], run_name: str) -> str:
         if self.name == "training":

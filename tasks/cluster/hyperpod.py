@@ -38,9 +38,10 @@ class HyperPod:
         machines: HyperPodMachines,
         sleep: Callable[[float], object] = time.sleep,
         now: Now = utc_now,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._kube, self._identity, self._machines = settings, kube, identity, machines
-        self._sleep, self._now = sleep, now
+        self._sleep, self._now, self._clock = sleep, now, clock
 
     def make_room(self, owner: Owner, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> None:
         """Serving is looked at before a training, not after it: what would be refused then is refused now.
@@ -74,6 +75,7 @@ class HyperPod:
                 settings.ready_timeout_s,
                 settings.poll_s,
                 self._sleep,
+                self._clock,
             )
 
     def training_up(self, owner: Owner, images: Mapping[str, ImageRef], say: Say) -> None:
@@ -95,6 +97,7 @@ class HyperPod:
             settings.poll_s,
             say,
             self._sleep,
+            self._clock,
         )
         self._wait_for_training(say)
         workers = settings.workers
@@ -127,6 +130,7 @@ class HyperPod:
             settings.poll_s,
             say,
             self._sleep,
+            self._clock,
         )
         if not since:
             return 0.0
@@ -211,6 +215,7 @@ class HyperPod:
             settings.poll_s,
             say,
             self._sleep,
+            self._clock,
         )
 
     def _apply(self, manifest: Manifest, say: Say, seen: Manifest | None = None) -> None:
@@ -225,7 +230,14 @@ class HyperPod:
             return
         say(f"{where}: deleting")
         wait_until_gone(
-            self._kube, kind, settings.namespace, name, settings.ready_timeout_s, settings.poll_s, self._sleep
+            self._kube,
+            kind,
+            settings.namespace,
+            name,
+            settings.ready_timeout_s,
+            settings.poll_s,
+            self._sleep,
+            self._clock,
         )
         say(f"{where}: gone")
 
