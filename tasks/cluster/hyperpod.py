@@ -60,12 +60,12 @@ class HyperPod:
         elif not self._kube.same_pods(there, wanted):
             self._delete("RayService", settings.serve_name, say, lambda there: "")
         else:
-            self._suspend(there, owner, say)
+            self._suspend(owner, say)
 
-    def _suspend(self, there: Manifest, owner: Owner, say: Say) -> None:
+    def _suspend(self, owner: Owner, say: Say) -> None:
         settings = self._settings
         where = f"RayService {settings.namespace}/{settings.serve_name}"
-        require_suspendable(self._kube, there)
+        require_suspendable(self._kube, settings)
         if suspend(self._kube, settings, owner, self._now):
             say(f"{where} is suspended while {owner.run_name} trains: its endpoint is away from now on")
             wait_until_suspended(
@@ -119,7 +119,8 @@ class HyperPod:
         if there is not None and not self._kube.same_pods(there, wanted):
             self._delete("RayService", settings.serve_name, say, lambda there: "")
         self._identity_first(say)
-        self._apply(wanted, say)
+        # The operator writes the status at any time, and each write makes what was seen old.
+        settled(lambda: self._apply(wanted, say))
         since = resume(self._kube, settings)
         wait_for_service(
             self._kube,
@@ -196,7 +197,7 @@ class HyperPod:
     def _identity_first(self, say: Say) -> None:
         """Pods get their AWS credentials when they are admitted, so account and association are there before them."""
         settings = self._settings
-        self._apply(service_account(settings), say)
+        settled(lambda: self._apply(service_account(settings), say))
         done = self._identity.ensure(
             settings.namespace, settings.service_account, settings.role_arn, settings.take_over
         )

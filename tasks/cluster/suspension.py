@@ -33,12 +33,16 @@ def suspended_by(service: dict[str, Any]) -> Owner:
     return Owner(marks.get(BY, ""), marks.get(ATTEMPT, ""))
 
 
-def require_suspendable(kube: KubeRay, service: dict[str, Any]) -> None:
+def require_suspendable(kube: KubeRay, settings: HyperPodSettings) -> None:
     """Raises ClusterNotReady where KubeRay's CRD does not know the field: the API server would drop it silently."""
-    if not is_suspended(kube.change(service, {"spec": {"suspend": True}}, dry_run=True)):
-        metadata = service["metadata"]
+
+    def attempt() -> bool:
+        there = kube.look("RayService", settings.namespace, settings.serve_name)
+        return there is None or is_suspended(kube.change(there, {"spec": {"suspend": True}}, dry_run=True))
+
+    if not settled(attempt):
         raise ClusterNotReady(
-            f"RayService {metadata['namespace']}/{metadata['name']} cannot be suspended: the installed KubeRay has no "
+            f"RayService {settings.namespace}/{settings.serve_name} cannot be suspended: the installed KubeRay has no "
             "spec.suspend (it came with 1.7); update operator and CRDs, or give serving machines of its own "
             "(hosting.serving.kind: own)"
         )

@@ -121,11 +121,20 @@ def test_a_machine_that_goes_in_a_training_ends_it_and_the_endpoint_is_back(
     assert week.endpoint() == "Running"
 
 
+def test_an_application_that_changes_while_the_operator_writes_its_status_is_changed_all_the_same(week: Week) -> None:
+    week.buy(*OWN)
+    week.run("monday-1")
+    week.world.faults.conflicts = 3
+    week.run("monday-2", **{"platform.serve.server.max_loras": 2})
+    assert week.world.faults.conflicts == 0
+    assert week.trainings == 2
+
+
 def test_changes_that_meet_others_are_made_again_and_the_run_succeeds(week: Week) -> None:
     week.buy("head", "gpu-workers")
     week.run("monday-1", **SHARED)
     week.go_to(7)
-    week.world.faults.conflicts = 2
+    week.world.faults.conflicts = 4
     week.run("monday-2", **SHARED)
     assert week.world.faults.conflicts == 0
     assert week.endpoint() == "Running"

@@ -1,4 +1,4 @@
-"""Scheduled runs of the flow against the simulated cluster: hosting, readiness and clean-up are real, training is not."""
+"""Scheduled runs of the flow on the simulated cluster: hosting, readiness and clean-up are real, training is not."""
 
 from __future__ import annotations
 
