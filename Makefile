@@ -7,11 +7,12 @@ UV := .local/uv/bin/uv
 export PROJECT_DIR := $(CURDIR)
 # A run starts a dozen Python processes. Where bytecode is not kept, each of them compiles vLLM and torch anew.
 unexport PYTHONDONTWRITEBYTECODE
+CLI := .venv/bin/maze-retrain
 LOCAL := .venv/bin/python -m tasks.local
 # Addresses of the running services, for whatever follows in the same shell.
 WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/prefect PREFECT_LOGGING_COLORS=false &&
 
-.PHONY: help setup up down run run-long plan base-model deploy worker chat rollback cleanup bench bench-curves bench-serving check test test-isa architecture docs lock
+.PHONY: help setup up down run run-long status plan base-model deploy worker chat rollback cleanup bench bench-curves bench-serving check test test-isa architecture docs lock
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,37 +42,40 @@ $(UV):
 	@$(UV) pip sync --quiet --require-hashes --python .venv-serve/bin/python locks/serve.txt && touch $@
 
 up: setup ## start the local services that are not running
-	@$(LOCAL) up
+	@$(CLI) up
 
 down: ## stop the local services, by pid
-	@$(LOCAL) down
+	@$(CLI) down
 
-run: up ## retrain/local: the whole pipeline
-	@$(WITH_SERVICES) .venv/bin/python -m flows.cli.run retrain/local $(SET)
+run: up ## the whole pipeline: make run [SET="max_steps=4"] [VERBOSE=1]
+	@$(CLI) run local $(SET)
 
-run-long: up ## retrain/local-long: at most three hours
-	@$(WITH_SERVICES) .venv/bin/python -m flows.cli.run retrain/local-long $(SET)
+run-long: up ## the same run, at most three hours
+	@$(CLI) run local-long $(SET)
 
-plan: setup ## plan/hyperpod: what the run on AWS would create, take and cost; no account, no GPU
-	@PREFECT_HOME=$(CURDIR)/.local/prefect-plan PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS=180 PREFECT_SERVER_ANALYTICS_ENABLED=false PREFECT_LOGGING_COLORS=false .venv/bin/python -m flows.cli.run plan/hyperpod $(SET)
+status: setup ## what runs, how far it is; the champion; the services
+	@$(CLI) status
+
+plan: setup ## what the run on AWS would create, take and cost; no account, no GPU
+	@$(CLI) plan hyperpod $(SET)
 
 base-model: up ## build and fine-tune the tiny base model again
-	@$(WITH_SERVICES) .venv/bin/python -m flows.cli.run base-model/local $(SET)
+	@$(CLI) run base-model/local $(SET)
 
-deploy: up ## register the deployments in the Prefect UI
-	@$(WITH_SERVICES) for pool in local hyperpod; do .venv/bin/prefect work-pool create $$pool --type process --overwrite >/dev/null; done && .venv/bin/prefect --no-prompt deploy --all
+deploy: up ## register the deployments in the Prefect UI; those on AWS too: make deploy PROFILE=hyperpod
+	@$(CLI) deploy $(PROFILE)
 
 worker: up ## run what is started from the Prefect UI
-	@$(WITH_SERVICES) .venv/bin/prefect worker start --pool local
+	@$(CLI) worker
 
 chat: up ## watch one maze through the endpoint: make chat MODEL=tiny-qwen3-vl:champion SEED=3
-	@$(WITH_SERVICES) .venv/bin/python -m flows.cli.chat $(if $(MODEL),--model $(MODEL)) $(if $(SEED),--seed $(SEED))
+	@$(CLI) chat $(if $(MODEL),--model $(MODEL)) $(if $(SEED),--seed $(SEED))
 
 rollback: up ## make the former champion champion again
-	@$(WITH_SERVICES) .venv/bin/python -m flows.cli.run rollback/local
+	@$(CLI) rollback
 
-cleanup: up ## what a run left behind: make cleanup RUN=name [SET="dry_run=false"]
-	@$(WITH_SERVICES) .venv/bin/python -m flows.cli.run cleanup/local run_name=$(or $(RUN),$(error name the run: make cleanup RUN=name)) $(SET)
+cleanup: up ## what a run left behind: make cleanup RUN=name [REMOVE=1]
+	@$(CLI) cleanup $(or $(RUN),$(error name the run: make cleanup RUN=name)) $(if $(REMOVE),--remove)
 
 bench-curves: up ## learning curves of ours and of stock SkyRL, an hour: make bench-curves [SIDES=stock_closing_once,ours] [STEPS=12]
 	@$(WITH_SERVICES) .venv/bin/python -m bench.curves $(if $(SIDES),sides=$(SIDES)) $(if $(STEPS),steps=$(STEPS))

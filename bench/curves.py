@@ -24,7 +24,8 @@ from rl.maze.score import EvalReport
 from tasks.evidence.pictures import save_png
 from tasks.jobs.ray_jobs import RayJobs
 from tasks.jobs.submit import entrypoint, followed_to_its_end, limits_of, submit_once
-from tasks.release.gate import compare, wilson_interval
+from tasks.release.gate import compare
+from tasks.release.statistics import wilson_interval
 
 OUT = Path(".local/bench/curves.json")
 Curves = dict[str, list[EvalReport]]

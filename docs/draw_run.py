@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from tasks.release.gate import wilson_interval
+from tasks.release.statistics import wilson_interval
 
 RESULTS = Path(__file__).parent / "results"
 TABLE, REPLAYS, PICTURE = RESULTS / "local-long.md", RESULTS / "local-long-replays.png", RESULTS / "run.png"

@@ -12,21 +12,21 @@ class Knobs(Settings):
     """A retraining run, in eleven answers."""
 
     run_name: RunNameOrEmpty = ""
-    """Names the run everywhere: lowercase letters, digits, dashes. Empty makes a new name; the name of an old run goes
-    on with that run."""
-    max_steps: int = Field(ge=1)
-    """How many training steps. In each, the agent plays mazes and learns from them once."""
+    """Names the run everywhere, also in place of Prefect's own Run Name above: lowercase letters, digits, dashes. Empty
+    makes a new name; an old run's name goes on with that run."""
+    max_steps: int = Field(ge=1, title="Steps")
+    """Training steps, 1 or more. In each, the agent plays mazes and learns from them once."""
     mazes_per_step: int = Field(ge=1)
-    """How many different mazes are played in a step. A multiple of platform.train.grpo.mini_batch_mazes."""
+    """Different mazes played in a step. A multiple of the optimiser's batch (platform: train.grpo.mini_batch_mazes)."""
     rollouts_per_maze: int = Field(ge=2)
     """How often each of these mazes is played (2 or more): attempts at one maze are compared with each other."""
     learning_rate: float = Field(gt=0, le=1)
     """Largest step of the optimiser (AdamW), above 0. Too large, and the agent forgets how to answer."""
     temperature: float = Field(gt=0, le=10)
     """Randomness of play in training, above 0 (1 plays as the model thinks). Evaluation is always greedy."""
-    eval_interval: int = Field(ge=1)
+    eval_interval: int = Field(ge=1, title="Evaluation interval (steps)")
     """The 64 fixed mazes are played before training and every so many steps."""
-    export_interval: int = Field(ge=1)
+    export_interval: int = Field(ge=1, title="Export interval (steps)")
     """Checkpoint and adapter are saved every so many steps. Only a step that is evaluated too can be served."""
     seed: int = Field(ge=0)
     """Another seed plays other mazes in another order, with other luck."""

@@ -16,6 +16,11 @@ from pydantic_core import CoreSchema, ErrorDetails
 
 from tasks.settings import Settings
 
+PLATFORM = (
+    "Where and how it runs: images, clusters, addresses, engine. Comes with the deployment; leave it as it is. "
+    "To see or change it: the three dots at the right, Use JSON input."
+)
+
 
 class SettingsRefused(ValueError):
     """Knobs and platform do not make settings that can work; says each reason by the name that a person knows."""
@@ -48,12 +53,9 @@ class PlatformOf:
     whole: type[InParts]
 
     def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """To a form a plain object, which it shows as JSON; to a validator ``then`` holds always."""
-        published = platform_schema(self.whole)
-        text = (
-            "Where and how it runs: images, clusters, addresses, engine. Comes with the deployment; leave it as it is."
-        )
-        return {"type": "object", "title": "Platform", "description": text, "if": {}, "then": published}
+        """To a form an object without fields, one closed box; to a validator ``then`` holds always."""
+        hidden = {"if": {}, "then": platform_schema(self.whole)}
+        return {"type": "object", "title": "Platform", "description": PLATFORM, "properties": {}, **hidden}
 
 
 def platform_schema(whole: type[InParts]) -> dict[str, Any]:

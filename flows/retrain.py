@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from prefect import flow
+from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
+from prefect.states import Completed
 
 from flows.knobs import Knobs
 from flows.names import default_name
@@ -34,7 +36,7 @@ from tasks.cluster.create import (
     release_training_cluster,
 )
 from tasks.cluster.wait import ensure_cluster
-from tasks.evidence.report import write_report
+from tasks.evidence.report import in_one_line, write_report
 from tasks.evidence.tracking import tracked_run
 from tasks.image.build import build_images
 from tasks.readiness.check import check_readiness
@@ -52,14 +54,15 @@ from tasks.training.train import order_training, run_training
 
 
 @flow(name="retrain", flow_run_name=lambda: run_name_of(**flow_run.parameters))
-def retrain(knobs: Knobs, platform: RetrainPlatform) -> dict[str, Any]:
+def retrain(knobs: Knobs, platform: RetrainPlatform) -> State[dict[str, Any]]:
     """Retrain the maze agent, serve the best step, promote it if it is proven and better, and report.
 
     Raises NotProven, after the report is written, when the endpoint serves something else than was trained.
     """
     settings = RetrainSettings.of(platform, knobs)
     params, note = settings.model_dump(mode="json"), settings.report.note
-    with tracked_run(settings.tracking, run_name_of(knobs, platform), params, note=note) as context:
+    name, links = run_name_of(knobs, platform), settings.links
+    with tracked_run(settings.tracking, name, params, note=note, links=links) as context:
         mazes = prepare_data(context, settings.train.data)
         order = order_training(context, settings.train, mazes)
         finished = recall_training(context, order, settings.serve.server, settings.questions)
@@ -87,11 +90,12 @@ def retrain(knobs: Knobs, platform: RetrainPlatform) -> dict[str, Any]:
                 certificate=certificate,
                 verdict=verdict,
                 change=change,
+                played=played,
                 away_s=away_s,
             )
             report = write_report(context, settings.report, best, outcome)
             require_proof(certificate)
-            return report
+            return Completed(message=in_one_line(report), data=report)
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,15 @@ class RetrainSettings(InParts):
         return EvaluationSettings(data=self.train.data, play=self.play)
 
     @property
+    def links(self) -> dict[str, str]:
+        """Where a run is looked at, besides MLflow."""
+        return {
+            "Ray dashboard (training)": self.cluster.jobs_address,
+            "Ray dashboard (serving)": self.serve.dashboard,
+            "Endpoint": self.serve.url,
+        }
+
+    @property
     def champions(self) -> ChampionSettings:
         """Whose champion it is, and who records that."""
         return ChampionSettings(server=self.serve.server, tracking=self.tracking)
@@ -96,6 +105,7 @@ class RetrainSettings(InParts):
             serve_listen=self.serve.server.listen,
             adapters_uri=self.serve.server.adapters_uri,
             tracking_uri=self.tracking.tracking_uri,
+            experiment=self.tracking.experiment,
             device=train.engine.device,
             num_gpus=train.num_gpus,
             num_policy_nodes=train.num_policy_nodes,

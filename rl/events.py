@@ -15,6 +15,7 @@ In a training job's log stand, in this order:
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -27,6 +28,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from rl.maze.score import EvalReport
 
 PREFIX = "@event "
+
+
+class OtherVersion(ValueError):
+    """An event in words that this version does not know: to pass it over would lose what it says."""
 
 
 class _Event(BaseModel):
@@ -207,7 +212,10 @@ class EventLog:
             self._listener(event)
 
     def earlier(self) -> Told:
-        """What the file holds. A line that a crash has torn is left out and named, and no reason to stop."""
+        """What the file holds. A line that a crash has torn is left out and named, and no reason to stop.
+
+        Raises OtherVersion where another version has written it.
+        """
         if self._path is None or not self._path.is_file():
             return Told()
         events: list[Event] = []
@@ -218,7 +226,8 @@ class EventLog:
                 continue
             try:
                 events.append(_ADAPTER.validate_json(line))
-            except ValidationError:
+            except ValidationError as error:
+                _refuse_other_version(line, error, f"{self._path}, line {number}")
                 torn.append(f"line {number} ({len(line)} bytes)")
         num_attempts = sum(isinstance(event, Resumed) for event in events)
         left_out = f"{self._path}: left out as no event: {', '.join(torn)}" if torn else ""
@@ -252,11 +261,27 @@ def parse_line(line: str) -> Event | None:
     """The event that a log line is, or None for ordinary text.
 
     An event begins with the marker and parses to its end. A traceback that quotes the marker is text, and so is what a
-    crash has left of an event.
+    crash has left of an event. Raises OtherVersion for a whole event that this version does not know.
     """
     if not line.startswith(PREFIX):
         return None
+    document = line.removeprefix(PREFIX)
     try:
-        return _ADAPTER.validate_json(line.removeprefix(PREFIX))
-    except ValidationError:
+        return _ADAPTER.validate_json(document)
+    except ValidationError as error:
+        _refuse_other_version(document, error, "the job's log")
         return None
+
+
+def _refuse_other_version(document: str | bytes, why: ValidationError, where: str) -> None:
+    """What a crash has torn is no JSON any more; what is whole was meant."""
+    try:
+        found = json.loads(document)
+    except ValueError:
+        return
+    if isinstance(found, dict) and "kind" in found:
+        wrong = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in why.errors()[:3])
+        raise OtherVersion(
+            f"{where}: an event that this version does not read ({wrong}); go on with the version that began this run, "
+            "or give it another run_name"
+        )

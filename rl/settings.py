@@ -50,3 +50,13 @@ class DataSettings(Settings):
     """Turns per episode, the stop included."""
     parsing: Literal["strict", "tolerant"] = "tolerant"
     """How replies are read: the whole reply one tuple, or the first tuple anywhere in it."""
+
+
+def differences(before: Any, now: Any, name: str = "") -> dict[str, tuple[Any, Any]]:
+    """Dotted name -> (before, now) for whatever differs between two documents."""
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return {} if before == now else {name: (before, now)}
+    found: dict[str, tuple[Any, Any]] = {}
+    for key in sorted(before.keys() | now.keys()):
+        found |= differences(before.get(key), now.get(key), f"{name}.{key}".lstrip("."))
+    return found

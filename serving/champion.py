@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -45,6 +46,8 @@ class Seen:
 
     champion: Champion
     etag: str
+    since: datetime | None = None
+    """When it was written."""
 
 
 class ChampionObject:
@@ -62,7 +65,7 @@ class ChampionObject:
             if code_of(error) in ABSENT:
                 return None
             raise
-        return Seen(Champion.model_validate_json(found["Body"].read()), found["ETag"])
+        return Seen(Champion.model_validate_json(found["Body"].read()), found["ETag"], found.get("LastModified"))
 
     def write(self, champion: Champion, over: Seen | None) -> None:
         """Replace what was seen, or the nothing that was; raises ChampionMoved where it is something else by now.

@@ -9,6 +9,9 @@ from __future__ import annotations
 class StageError(RuntimeError):
     """Root of the errors that end a pipeline run."""
 
+    todo: str = ""
+    """What to do, where every error of the kind asks for the same; else the message ends with it."""
+
 
 class ClusterNotReady(StageError):
     """The cluster did not offer what the run needs in time."""
@@ -61,9 +64,19 @@ class RegistryRefused(StageError):
 class TrainingJobFailed(StageError):
     """The Ray job ended in another state than SUCCEEDED."""
 
+    todo = "read the end of the job's log, then run again under the same run_name: it goes on from its last checkpoint"
+
 
 class UnknownJobState(StageError):
     """Ray describes a job in a word that this version does not know."""
+
+
+class EvaluationsDiffer(StageError):
+    """The evaluations of one run were not played by the same rules."""
+
+
+class OtherVersion(StageError):
+    """What an earlier attempt kept is in another version's words."""
 
 
 class TrainingStalled(StageError):

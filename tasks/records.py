@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -17,6 +18,10 @@ class Record(BaseModel):
     """Frozen and strict."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def in_words(self) -> str:
+        """What a stage found, in a few words; empty where its name says it all."""
+        return ""
 
 
 class Check(Record):
@@ -43,6 +48,12 @@ class MazesRef(Record):
     num_train_mazes: int
     train_ceiling: int
 
+    def in_words(self) -> str:
+        return (
+            f"{self.num_train_mazes} mazes to train on, {self.num_eval_mazes} to evaluate on "
+            f"({self.ceiling} of them can be solved)"
+        )
+
 
 class ClusterRef(Record):
     """A cluster that was ready."""
@@ -54,6 +65,9 @@ class ClusterRef(Record):
     """How jobs run there."""
     own_job: str = ""
     """This run's training job, where it goes on there already and holds the GPUs."""
+
+    def in_words(self) -> str:
+        return f"Ray {self.ray_version}, {self.num_gpus:g} GPUs" + (f", {self.own_job} goes on" if self.own_job else "")
 
 
 class ImageRef(Record):
@@ -95,6 +109,13 @@ class TrainedRun(Record):
     """Ascending by step; one per step."""
     exports: tuple[ExportRef, ...]
     checkpoint_steps: tuple[int, ...]
+    numbers: dict[int, dict[str, float]] = {}
+    """Step -> its reward and what its time went into, as SkyRL names them; what the pictures show."""
+
+    def in_words(self) -> str:
+        last = self.evaluations[-1] if self.evaluations else None
+        solves = f", the last evaluation solved {last.num_solved} of {last.num_mazes}" if last else ""
+        return f"{self.last_step} steps{solves}"
 
 
 class BestStep(Record):
@@ -104,6 +125,10 @@ class BestStep(Record):
     base: EvalReport
     best: EvalReport
     export: ExportRef
+
+    def in_words(self) -> str:
+        solved = f"{self.best.num_solved} of {self.best.num_mazes}"
+        return f"step {self.best.step} solved {solved}, the base {self.base.num_solved}"
 
 
 class PublishedAdapter(Record):
@@ -116,6 +141,9 @@ class PublishedAdapter(Record):
     step: int
     model_id: str
     """What clients of the endpoint call it."""
+
+    def in_words(self) -> str:
+        return f"{self.name}, {self.sha256[:12]}"
 
 
 class ServedModel(Record):
@@ -145,6 +173,9 @@ class ServedEndpoint(Record):
         """What clients ask for to get this adapter."""
         return ServedModel(url=self.url, model_id=adapter.model_id, step=adapter.step)
 
+    def in_words(self) -> str:
+        return f"{self.url} {'was deployed' if self.deployed else 'was running already'}"
+
 
 class TrainingSide(Record):
     """What training knows of an adapter: its evaluation, and its answers to the proof's questions."""
@@ -153,6 +184,9 @@ class TrainingSide(Record):
     questions: Questions
     answers: tuple[Probed, ...]
     """One a question, by transformers and peft."""
+
+    def in_words(self) -> str:
+        return f"{len(self.answers)} questions answered"
 
 
 class FinishedTraining(Record):
@@ -163,6 +197,9 @@ class FinishedTraining(Record):
     best: BestStep
     adapter: PublishedAdapter
     trained: TrainingSide
+
+    def in_words(self) -> str:
+        return f"step {self.adapter.step} is published and probed"
 
 
 class ServingSide(Record):
@@ -206,6 +243,11 @@ class Certificate(Record):
     def holds(self) -> bool:
         return not self.failures
 
+    def in_words(self) -> str:
+        if not self.holds:
+            return f"it does not hold: {self.failures[0]}"
+        return f"{self.num_equal_replies} of {self.num_probes} replies are the trained adapter's"
+
 
 Decision = Literal["promote", "keep", "reject"]
 
@@ -242,12 +284,41 @@ class Verdict(Record):
     against_base: Comparison
     against_champion: Comparison | None
 
+    def in_words(self) -> str:
+        return f"{self.decision}: {self.reason}"
+
 
 class ChampionChange(Record):
     """Who is champion now, and who was before."""
 
     champion: str
     previous: str | None
+
+    def in_words(self) -> str:
+        return f"{self.champion} is champion" + (f", {self.previous} was it before" if self.previous else "")
+
+
+class Standing(Record):
+    """The champion, and where it comes from."""
+
+    champion: str
+    sha256: str
+    """Over the digests of its files."""
+    since: datetime | None
+    run_name: str
+    step: int
+    num_solved: int
+    num_mazes: int
+    """Of its evaluation in training."""
+    previous: str | None
+
+    def in_words(self) -> str:
+        since = f" since {self.since:%Y-%m-%d %H:%M} UTC" if self.since else ""
+        before = f"; before it: {self.previous}" if self.previous else ""
+        return (
+            f"champion {self.champion}{since}: step {self.step} of run {self.run_name}, solved {self.num_solved} of "
+            f"{self.num_mazes} mazes, {self.sha256[:12]}{before}"
+        )
 
 
 class ServedRun(Record):
@@ -259,5 +330,20 @@ class ServedRun(Record):
     verdict: Verdict
     change: ChampionChange | None
     """None when the champion stays."""
+    played: Evaluations
+    """What the verdict rests on."""
     away_s: float = 0.0
     """For how many seconds the endpoint was suspended for the training."""
+
+
+def in_words(found: object) -> str:
+    """What a stage found, in a few words; empty where there is nothing to say."""
+    match found:
+        case Record():
+            return found.in_words()
+        case EvalReport():
+            return f"{found.num_solved} of {found.num_mazes} mazes solved"
+        case dict() if found and all(isinstance(value, ImageRef) for value in found.values()):
+            return ", ".join(f"{name} {value.sha256[:12]}" for name, value in found.items())
+        case _:
+            return ""

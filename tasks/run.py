@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from tasks.watch import Began, Ended, Watcher, nobody
+
 FLOW_RUN = "maze.flow_run_id"
 """Key of a Ray job's metadata: the flow run that submitted it."""
 Outcome = Literal["running", "completed", "failed", "stopped"]
@@ -54,7 +56,7 @@ class RunLog(Protocol):
 
 
 class Page(Protocol):
-    """What people read while a run goes on. Keys name a thing of this run: ``readiness``, ``left``."""
+    """What people read while a run goes on. Keys name a thing of every run: ``readiness``, ``leftovers``."""
 
     def say(self, text: str) -> None:
         """One line of the log."""
@@ -62,6 +64,10 @@ class Page(Protocol):
 
     def warn(self, text: str) -> None:
         """One line of the log that must not be overlooked."""
+        ...
+
+    def job_line(self, text: str) -> None:
+        """One line that a followed job printed."""
         ...
 
     def table(self, key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None: ...
@@ -83,6 +89,8 @@ class StageRun:
     started: datetime
     took_s: float = 0.0
     outcome: Outcome = "running"
+    found: str = ""
+    """What it found, in a few words."""
 
 
 @dataclass
@@ -91,14 +99,16 @@ class StageBook:
 
     clock: Callable[[], float] = time.monotonic
     runs: list[StageRun] = field(default_factory=list)
+    tell: Watcher = nobody
 
     @contextmanager
-    def noted(self, name: str, attempt: int = 1) -> Iterator[None]:
-        """Note the block as one call of the stage ``name``."""
+    def noted(self, name: str, attempt: int = 1, about: str = "") -> Iterator[StageRun]:
+        """Note the block as one call of the stage ``name``; ``about`` says which, where it is called more than once."""
         run, started_s = StageRun(name, attempt, datetime.now(UTC)), self.clock()
         self.runs.append(run)
+        self.tell(Began(name, about))
         try:
-            yield
+            yield run
         except Exception:
             run.outcome = "failed"
             raise
@@ -109,6 +119,12 @@ class StageBook:
             run.outcome = "completed"
         finally:
             run.took_s = self.clock() - started_s
+            self.tell(Ended(name, about, run.outcome, run.found, run.took_s))
+
+    def found(self, text: str) -> None:
+        """What the stage under way found, where its record does not say it."""
+        if self.runs:
+            self.runs[-1].found = text
 
     def seconds(self) -> dict[str, float]:
         """Stage -> seconds; a stage that was called twice counts twice."""
@@ -146,6 +162,10 @@ class RunContext:
     """The flow run that this happens in: one attempt of the run."""
     attempts: Callable[[], Sequence[Attempt]] = tuple
     """Asks for every attempt of the run; raises AttemptsUnknown."""
+    tell: Watcher = nobody
+    """Tells who watches the run as it goes."""
+    logs_dir: Path | None = None
+    """Folder for what the run's jobs print; None where that is kept nowhere."""
 
     @property
     def marks(self) -> dict[str, str]:

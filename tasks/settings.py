@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 UNITS = {"s": "s", "gb": "GB", "gib": "GiB", "px": "px", "h": "h"}
 """Last part of a name -> the unit that it stands for."""
@@ -46,13 +46,27 @@ class TrackingSettings(Settings):
     """Where metrics and artifacts go."""
 
     tracking_uri: str
-    """Address of the MLflow server."""
+    """Address of the MLflow server, http or https. SageMaker's managed one has an ARN in place of an address and needs
+    requests signed by a plugin (sagemaker-mlflow) that is not part of this project."""
     experiment: str = "maze-retrain"
     """MLflow experiment; parent run = pipeline run, child runs = attempts at training."""
     outbox_dir: str
     """Folder on the orchestrator's disk for what MLflow and Prefect could not be told yet."""
+    logs_dir: str
+    """Folder on the orchestrator's disk; what a run's jobs print is kept in ``<logs_dir>/<run_name>/<job>.log``."""
     flush_timeout_s: float = Field(default=60.0, ge=0)
     """How long the end of a run waits for MLflow and Prefect to take what is left, in seconds."""
+
+    @field_validator("tracking_uri")
+    @classmethod
+    def _is_an_address(cls, uri: str) -> str:
+        if uri.startswith("arn:"):
+            raise ValueError(
+                f"{uri!r} names SageMaker's managed MLflow, which is not supported: its requests must be signed, and "
+                "its artifacts lie where only its plugin (sagemaker-mlflow) finds them; give the address of an MLflow "
+                "server, docker/mlflow.yaml starts one"
+            )
+        return uri
 
 
 def dotted(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -13,6 +13,7 @@ from prefect import Task
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import task_run
 
+from tasks.records import in_words
 from tasks.run import RunContext
 
 
@@ -32,8 +33,11 @@ def named_stage[**P, R](
         @wraps(function)
         def run(context: RunContext, *args: P.args, **kwargs: P.kwargs) -> R:
             attempt: Any = task_run.run_count
-            with context.stages.noted(function.__name__, attempt or 1):
-                return function(context, *args, **kwargs)
+            about = task_run.name if task_run_name else ""
+            with context.stages.noted(function.__name__, attempt or 1, about or "") as noted:
+                result = function(context, *args, **kwargs)
+                noted.found = noted.found or in_words(result)
+                return result
 
         made = Task(run, name=function.__name__, task_run_name=task_run_name, cache_policy=NO_CACHE)
         return cast("Task[Concatenate[RunContext, P], R]", made)

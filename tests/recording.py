@@ -57,6 +57,9 @@ class RecordingPage:
     def warn(self, text: str) -> None:
         self.said.append(text)
 
+    def job_line(self, text: str) -> None:
+        self.said.append(text)
+
     def table(self, key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None:
         self.events.append(f"table {key}")
 

@@ -1,12 +1,10 @@
-"""Watch one maze being played through the endpoint: ``python -m flows.cli.chat [--model ID] [--seed N] [--gif FILE]``.
+"""Watch one maze being played through the endpoint: ``maze-retrain chat``.
 
 Prints every turn and writes them as an animated picture. Address, maze and turn limit are those of evaluate/local.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from PIL import Image, ImageDraw
 from flows.deployments import load_settings
 from rl.maze.episode import Seen
 from rl.maze.run_mazes import prepare_mazes
-from tasks.errors import StageError
 from tasks.release.evaluate import play_maze
 from tasks.release.openai_chat import ChatEndpoint
 
@@ -50,21 +47,9 @@ def watch(settings: Any, model: str, seed: int, gif: Path) -> bool:
     return outcome.solved
 
 
-def main(argv: list[str]) -> int:
+def watch_one(model: str, seed: int | None, gif: Path) -> bool:
+    """The same with the deployment's values where none are given; raises EndpointFailed."""
     settings = load_settings("evaluate/local", {})
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default=settings.model_id, help="as /v1/models lists it (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="the maze (default: the first of the evaluation set)")
-    parser.add_argument("--gif", type=Path, default=Path(".local/chat.gif"), help="default: %(default)s")
-    given = parser.parse_args(argv[1:])
-    seed = prepare_mazes(settings.data).eval_set.mazes[0].seed if given.seed is None else given.seed
-    try:
-        watch(settings, given.model, seed, given.gif)
-    except StageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    if seed is None:
+        seed = prepare_mazes(settings.data).eval_set.mazes[0].seed
+    return watch(settings, model or settings.model_id, seed, gif)

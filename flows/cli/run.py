@@ -1,70 +1,102 @@
-"""Run a deployment's parameters here and now: ``python -m flows.cli.run retrain/local [key.path=value ...]``.
+"""A deployment's flow, here and now: what a worker would do in its own process happens in this one.
 
-The flow run appears in the Prefect UI as any other; what a worker would do in its own process happens in this one.
+The flow run appears in the Prefect UI as any other. Nothing of Prefect is imported before the screen is made.
 """
 
 from __future__ import annotations
 
 import os
-import sys
+import re
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from flows.cli.typed import typed
-from flows.deployments import job_env, load_deployment, place_of, settings_type
-from tasks.evidence.report import as_markdown, curl_lines
+from pydantic import BaseModel
+from rich.console import Console
+
+from flows.cli.failure import Failure, failure_of
+from flows.cli.interrupt import told_of_interrupts
+from flows.cli.result import leftovers, show
+from flows.cli.screen import Screen
+from flows.cli.services import BadKnob, require, take_local_store
+from flows.cli.typed import Ambiguous
+from tasks.watch import watched_by
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+_PLACEHOLDER = re.compile(r"\{\{\s*\$(\w+)\s*\}\}")
 
 
-def main(argv: list[str]) -> int:
-    if len(argv) < 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    flow, parameters = load_deployment(argv[1], overrides_of(argv[1], argv[2:]))
-    os.environ.update(job_env(argv[1]))
-    result = flow(**parameters)
-    print("\n" + as_text(result))
-    tracking = parameters["platform"].get("tracking")
-    if tracking:
-        print(f"Prefect: {os.environ.get('PREFECT_API_URL', '').removesuffix('/api')}")
-        page = result.get("mlflow", {}).get("url") if isinstance(result, dict) else None
-        print(f"MLflow:  {page or tracking['tracking_uri']}")
-    return 0
+def run_deployment(name: str, arguments: Sequence[str], screen: Screen, is_verbose: bool) -> int:
+    """Run it to its end and return the exit code. Raises BadKnob, NotRunning before anything has started."""
+    flow, parameters = prepared(name, arguments)
+    try:
+        with watched_by(screen), screen.shown(), told_of_interrupts(screen):
+            result = flow(**parameters)
+    except KeyboardInterrupt:
+        screen.line(f"{screen.run_name or name} has stopped", "stopped", "yellow")
+        _show_left(screen)
+        return INTERRUPTED
+    except Exception as error:
+        if is_verbose:
+            traceback.print_exc()
+        _show_left(screen)
+        show_failure(screen.console, failure_of(error, screen.failed_stage, screen.log_path or screen.page))
+        return FAILED
+    show_result(screen, result)
+    return DONE
 
 
-def overrides_of(name: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """``key.path=value`` of a deployment's settings, each value typed by its field."""
-    settings, overrides = settings_type(name), dict[str, Any]()
-    for argument in arguments:
-        path, sign, text = argument.partition("=")
-        if not sign:
-            raise ValueError(f"{argument!r} is no key=value")
-        part, inner = place_of(name, path)
-        overrides[path] = typed(text, settings.knob_paths[inner] if part == "knobs" else inner, settings)
-    return overrides
+def prepared(name: str, arguments: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+    """The flow and its validated parameters; the environment has what the deployment's runs get."""
+    from flows.cli.knobs import overrides_of, refusal
+    from flows.deployments import UnknownSetting, deployments, job_env, load_deployment, settings_type
+    from flows.parts import SettingsRefused
+
+    known = deployments()
+    if name not in known:
+        raise BadKnob(f"there is no {name}; there are {', '.join(sorted(known))}")
+    wanted = _PLACEHOLDER.findall(str(known[name]["parameters"]))
+    require([variable for variable in dict.fromkeys(wanted) if variable != "PROJECT_DIR"])
+    if "SERVE_URL" in wanted or "SERVE_LISTEN" in wanted:
+        take_local_store()
+    try:
+        flow, parameters = load_deployment(name, overrides_of(name, arguments))
+    except (UnknownSetting, Ambiguous) as error:
+        raise BadKnob(str(error)) from error
+    except SettingsRefused as error:
+        raise refusal(error, settings_type(name)) from error
+    os.environ.update(job_env(name))
+    return flow, parameters
 
 
-def as_text(result: Any) -> str:
-    """What a flow returned, for the terminal."""
+def show_failure(console: Console, failure: Failure) -> None:
+    console.print()
+    for line in failure.lines():
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def show_result(screen: Screen, result: Any) -> None:
+    """What a flow returned."""
+    console = screen.console
     if isinstance(result, dict) and "served" in result:
-        return f"{as_markdown(result)}\n{curl_lines(result)}\n"
-    if isinstance(result, dict) and "checks" in result:
+        show(console, result, screen.page, os.environ.get("RAY_JOBS_ADDRESS", ""))
+    elif isinstance(result, dict) and "checks" in result:
         # The plan alone needs the Kubernetes client.
-        from tasks.plan.write import as_markdown as plan_as_markdown
+        from tasks.plan.write import as_markdown
 
-        return plan_as_markdown(result)
-    if isinstance(result, dict) and "left" in result:
-        return left_as_text(result)
-    return str(result)
-
-
-def left_as_text(result: dict[str, Any]) -> str:
-    """What clean-up found, as a table."""
-    columns = ("part", "name", "found", "usd_per_h", "keep")
-    rows = ["| " + " | ".join(str(thing[column]) for column in columns) + " |" for thing in result["left"]]
-    head = ["| part | what | found | USD/h | stays because |", "|---|---|---|---:|---|"]
-    together = f"{result['usd_per_h']} USD an hour together"
-    return "\n".join([*head, *rows, "", together]) if rows else "nothing is left"
+        console.print(as_markdown(result), soft_wrap=True, highlight=False, markup=False)
+    elif isinstance(result, dict) and "left" in result:
+        console.print(leftovers(result["left"], result["usd_per_h"]), highlight=False)
+    elif isinstance(result, dict) and "model_id" in result:
+        solved = f"{result['solved']} of {result['num_mazes']} mazes"
+        screen.line(f"{result['model_id']} solves {solved}; {result['mlflow']['url']}")
+    elif isinstance(result, BaseModel) and hasattr(result, "in_words"):
+        screen.line(result.in_words())  # type: ignore[attr-defined]
+    else:
+        screen.line(str(result))
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+def _show_left(screen: Screen) -> None:
+    """What clean-up had found before the run ended badly."""
+    if screen.tables.get("left"):
+        screen.console.print(leftovers(screen.tables["left"]), highlight=False)

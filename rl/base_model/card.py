@@ -41,7 +41,7 @@ evaluation mazes are left out by fingerprint |
 leads to the target (the reading head is thrown away) |
 {walks}| optimiser | AdamW, a new one for each stage, warm-up and half a cosine; seed {settings.seed} |
 | evaluation | {report.num_solved} of {report.num_mazes} held-out mazes solved, greedy, evaluation set \
-{report.eval_set_sha256[:12]} |
+{report.rules.eval_set_sha256[:12]} |
 | replies without an action | {report.unparsable_replies} |
 
 Made again with `make base-model`. It knows mazes of this size and the maze_2d prompt, and nothing else.

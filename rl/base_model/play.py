@@ -9,9 +9,12 @@ import torch
 from PIL import Image
 
 from rl.maze.episode import Episode, Seen
-from rl.maze.prompts import spelled_out
+from rl.maze.prompts import ParsingMode, spelled_out
 from rl.maze.score import Outcome
 from rl.settings import MazeSettings
+
+PARSING: ParsingMode = "tolerant"
+MAX_REPLY_TOKENS = 16
 
 
 class _Conversation:
@@ -41,13 +44,13 @@ def play_greedily(
     maze: MazeSettings,
     seeds: Sequence[int],
     max_turns: int,
-    max_reply_tokens: int = 16,
+    max_reply_tokens: int = MAX_REPLY_TOKENS,
 ) -> list[Outcome]:
     """Play one episode per seed, all in step, taking the most probable token each time.
 
     ``model`` is a Qwen3VLForConditionalGeneration (or peft around one), ``processor`` its Qwen3VLProcessor.
     """
-    played = [_Conversation(Episode(seed, maze, "tolerant", max_turns)) for seed in seeds]
+    played = [_Conversation(Episode(seed, maze, PARSING, max_turns)) for seed in seeds]
     processor.tokenizer.padding_side = "left"
     while playing := [one for one in played if not one.done]:
         texts = [

@@ -24,13 +24,13 @@ from rl.base_model.build import build_model, build_processor
 from rl.base_model.card import save
 from rl.base_model.decision import DecisionHead
 from rl.base_model.perception import PerceptionHead, snapshots
-from rl.base_model.play import play_greedily
+from rl.base_model.play import MAX_REPLY_TOKENS, PARSING, play_greedily
 from rl.base_model.settings import BaseModelSettings, SightStage, WalkStage
 from rl.base_model.walks import EpisodeEncoder, Turn, Walker, training_mazes, walk, walk_batches
 from rl.events import Evaluated, EventLog, Metrics, Progress
 from rl.maze.eval_set import EvalSet, load_eval_set
 from rl.maze.grid import Maze
-from rl.maze.score import EvalReport, make_report
+from rl.maze.score import GREEDY, EvalReport, EvalRules, make_report
 from rl.output import clean_output
 
 WARMUP_STEPS = 20
@@ -170,7 +170,15 @@ class SftTrainer:
         settings = self._settings
         seeds = [maze.seed for maze in eval_set.mazes]
         played = play_greedily(self.model.eval(), self.processor, settings.maze, seeds, settings.max_turns)
-        report = make_report(self._step, eval_set.sha256, "sft", seeds, played)
+        rules = EvalRules(
+            eval_set_sha256=eval_set.sha256,
+            maze=settings.maze,
+            max_turns=settings.max_turns,
+            parsing=PARSING,
+            max_reply_tokens=MAX_REPLY_TOKENS,
+            temperature=GREEDY,
+        )
+        report = make_report(self._step, rules, "sft", seeds, played)
         self._log.emit(Evaluated(report=report))
         save(self.model, self.processor, settings, report)
         return report

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rl.grpo.settings import TrainJob
+from rl.maze.score import GREEDY
 
 SkyRLOverrides = dict[str, Any]
 
@@ -120,7 +121,7 @@ def _batches(job: TrainJob) -> SkyRLOverrides:
         "generator.sampling_params.max_generate_length": grpo.max_reply_tokens,
         "generator.sampling_params.temperature": grpo.temperature,
         "generator.eval_sampling_params.max_generate_length": grpo.max_reply_tokens,
-        "generator.eval_sampling_params.temperature": 0.0,
+        "generator.eval_sampling_params.temperature": GREEDY,
         "generator.batched": False,
         "generator.vision_language_generator": True,
     }

@@ -28,7 +28,7 @@ from rl.grpo.length_groups import length_grouped
 from rl.grpo.rollouts.generator import MazeGenerator
 from rl.grpo.skyrl_env import register_env
 from rl.maze.run_mazes import Mazes
-from rl.maze.score import EvalReport, make_report
+from rl.maze.score import EvalReport, EvalRules, make_report
 
 
 class EvaluationDisagrees(RuntimeError):
@@ -103,9 +103,11 @@ class MazeTrainer(RayPPOTrainer):
         metrics = await super().eval(vllm_metrics_scraper)
         seeds = [maze.seed for maze in self._mazes.eval_set.mazes]
         model_id = str(self.generator.policy_model_name)
-        report = make_report(self.global_step, self._mazes.eval_set.sha256, model_id, seeds, self.generator.outcomes)
+        report = make_report(
+            self.global_step, eval_rules(self.cfg, self._mazes), model_id, seeds, self.generator.outcomes
+        )
         _check_against_trainer(report, metrics)
-        self._log.emit(Evaluated(report=report))
+        self._log.emit(Evaluated(report=report.with_fewer_words()))
         return {**metrics, **report.metrics()}
 
     def load_checkpoints(self) -> tuple[int, str]:
@@ -159,6 +161,19 @@ class MazeTrainer(RayPPOTrainer):
 
     def _export_folder(self) -> Path:
         return Path(self.cfg.trainer.export_path) / f"global_step_{self.global_step}" / "policy"
+
+
+def eval_rules(cfg: Any, mazes: Mazes) -> EvalRules:
+    """How SkyRL, configured like this, plays the evaluation mazes."""
+    data, sampling = mazes.data, cfg.generator.eval_sampling_params
+    return EvalRules(
+        eval_set_sha256=mazes.eval_set.sha256,
+        maze=data.maze,
+        max_turns=cfg.generator.max_turns,
+        parsing=data.parsing,
+        max_reply_tokens=sampling.max_generate_length,
+        temperature=sampling.temperature,
+    )
 
 
 def _check_against_trainer(report: EvalReport, metrics: dict[str, float]) -> None:

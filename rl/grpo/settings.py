@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from rl.settings import DataSettings, Settings
+from rl.settings import DataSettings, Settings, differences
 
 
 class LoraSettings(Settings):
@@ -209,13 +209,3 @@ class TrainJob(Settings):
                 "train.grpo.max_steps may grow), or give this run another run_name"
             )
         return more_steps
-
-
-def differences(before: Any, now: Any, name: str = "") -> dict[str, tuple[Any, Any]]:
-    """Dotted name -> (before, now) for whatever differs between two documents."""
-    if not (isinstance(before, dict) and isinstance(now, dict)):
-        return {} if before == now else {name: (before, now)}
-    found: dict[str, tuple[Any, Any]] = {}
-    for key in sorted(before.keys() | now.keys()):
-        found |= differences(before.get(key), now.get(key), f"{name}.{key}".lstrip("."))
-    return found

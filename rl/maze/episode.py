@@ -10,8 +10,17 @@ import numpy as np
 
 from rl.maze.environment import register_maze_2d
 from rl.maze.pictures import png_bytes
-from rl.maze.prompts import ParsingMode, Unparsable, action_text, opening_message, parse_reply, unparsable_feedback
-from rl.maze.score import Outcome, action_letter
+from rl.maze.prompts import (
+    EXECUTED,
+    HIT_WALL,
+    ParsingMode,
+    Unparsable,
+    action_text,
+    opening_message,
+    parse_reply,
+    unparsable_feedback,
+)
+from rl.maze.score import Outcome, Said, action_letter
 from rl.settings import MazeSettings
 
 
@@ -40,6 +49,7 @@ class Episode:
         self._seed, self._max_turns = seed, max_turns
         self._parsing: ParsingMode = parsing
         self._actions = ""
+        self._said: list[Said] = []
         self._solved = False
 
     def start(self) -> Seen:
@@ -57,6 +67,7 @@ class Episode:
         else:
             _, paid, terminated, _, info = self._env.step(action_text(parsed))
             reward, feedback = float(paid), str(info["env_feedback"])
+        self._note(reply, None if isinstance(parsed, Unparsable) else action_text(parsed), feedback)
         self._solved = terminated and reward == 1.0
         done = terminated or len(self._actions) >= self._max_turns
         return self._seen(feedback, reward, done)
@@ -64,7 +75,26 @@ class Episode:
     def outcome(self) -> Outcome:
         """What the episode came to so far."""
         unparsable = self._actions.count("?")
-        return Outcome(seed=self._seed, solved=self._solved, actions=self._actions, unparsable_replies=unparsable)
+        return Outcome(
+            seed=self._seed,
+            solved=self._solved,
+            actions=self._actions,
+            unparsable_replies=unparsable,
+            said=tuple(self._said),
+        )
+
+    def _note(self, reply: str, action: str | None, feedback: str) -> None:
+        """Keep what the turn's letter does not tell."""
+        is_usual = feedback in (EXECUTED, HIT_WALL)
+        if reply != action or not is_usual:
+            # Half of a surrogate pair, which JSON over HTTP can spell, is no text that a record can be written with.
+            text = reply.encode("utf-8", "replace").decode()
+            said = Said(
+                turn=len(self._actions) - 1,
+                reply=None if reply == action else text,
+                feedback=None if is_usual else feedback,
+            )
+            self._said.append(said)
 
     def _seen(self, text: str, reward: float, done: bool) -> Seen:
         image = self._env.render()

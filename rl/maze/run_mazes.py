@@ -16,6 +16,8 @@ from rl.settings import DataSettings
 class Mazes:
     """What one run plays."""
 
+    data: DataSettings
+    """What was asked for."""
     eval_set: EvalSet
     train_seeds: tuple[int, ...]
     train_sha256: str
@@ -67,6 +69,7 @@ def prepare_mazes(settings: DataSettings) -> Mazes:
     ]
     lines = "\n".join(f"{seed} {maze.fingerprint}" for seed, maze in drawn)
     return Mazes(
+        data=settings,
         eval_set=eval_set,
         train_seeds=tuple(seed for seed, _ in drawn),
         train_sha256=hashlib.sha256(lines.encode()).hexdigest(),

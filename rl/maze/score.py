@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from rl.maze.prompts import Action, Move, Stop
+from rl.maze.prompts import Action, Move, ParsingMode, Stop
+from rl.settings import MazeSettings, differences
 
 MOVE_LETTERS = "RULD"
 """One letter per direction 0..3; ``S`` is the stop and ``?`` a reply without an action."""
@@ -17,6 +18,25 @@ def action_letter(action: Action) -> str:
     if isinstance(action, Move):
         return MOVE_LETTERS[action.direction]
     return "S" if isinstance(action, Stop) else "?"
+
+
+MAX_WORDS = 48_000
+"""Characters of replies that an evaluation's event keeps: an event is a line of a job's log."""
+
+
+class Said(BaseModel):
+    """What was said in a turn where that does not follow from its letter."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    turn: int
+    """Counts from 0."""
+    reply: str | None = None
+    """What the agent wrote, where that is not the tuple of its action to the letter."""
+    num_left_out: int = 0
+    """Characters of a reply that is not kept."""
+    feedback: str | None = None
+    """What the environment answered, where that is neither EXECUTED nor HIT_WALL."""
 
 
 class Outcome(BaseModel):
@@ -30,10 +50,33 @@ class Outcome(BaseModel):
     actions: str
     """One letter a turn, see MOVE_LETTERS."""
     unparsable_replies: int
+    said: tuple[Said, ...] | None = None
+    """The turns that their letters do not tell whole; None in records of players whose words nobody kept."""
 
     @property
     def num_turns(self) -> int:
         return len(self.actions)
+
+
+GREEDY = 0.0
+"""The temperature of every evaluation: the most probable token each time."""
+
+
+class EvalRules(BaseModel):
+    """All that defines an evaluation but the model: which mazes are played, and which answers count.
+
+    Without defaults: an evaluation that does not say how it was played can be compared with none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    eval_set_sha256: str
+    maze: MazeSettings
+    """The environment, and how large the picture of a cell is."""
+    max_turns: int
+    parsing: ParsingMode
+    max_reply_tokens: int
+    temperature: float
 
 
 class EvalReport(BaseModel):
@@ -42,7 +85,7 @@ class EvalReport(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     step: int
-    eval_set_sha256: str
+    rules: EvalRules
     model_id: str
     """The model or adapter that gave the replies, as the engine named it."""
     outcomes: tuple[Outcome, ...]
@@ -68,6 +111,18 @@ class EvalReport(BaseModel):
     def mean_turns(self) -> float:
         return sum(outcome.num_turns for outcome in self.outcomes) / self.num_mazes
 
+    def with_fewer_words(self, max_words: int = MAX_WORDS) -> EvalReport:
+        """The same, without the replies that exceed so many characters together; the first turns keep theirs."""
+        left, outcomes = max_words, []
+        for outcome in self.outcomes:
+            kept = []
+            for one in outcome.said or ():
+                left -= len(one.reply or "")
+                size = len(one.reply or "")
+                kept.append(one if left >= 0 else one.model_copy(update={"reply": None, "num_left_out": size}))
+            outcomes.append(outcome if outcome.said is None else outcome.model_copy(update={"said": tuple(kept)}))
+        return self.model_copy(update={"outcomes": tuple(outcomes)})
+
     def metrics(self) -> dict[str, float]:
         """The figures that are plotted over training steps."""
         return {
@@ -78,12 +133,31 @@ class EvalReport(BaseModel):
         }
 
 
+class CannotCompare(ValueError):
+    """Evaluations were played by different rules."""
+
+
+def require_same_rules(reports: Iterable[EvalReport]) -> None:
+    """Raises CannotCompare with all that differs from the first report's rules."""
+    first, *others = reports
+    for other in others:
+        differ = differences(first.rules.model_dump(mode="json"), other.rules.model_dump(mode="json"))
+        if differ:
+            told = "; ".join(
+                f"{name} was {one} for the one and {two} for the other" for name, (one, two) in differ.items()
+            )
+            raise CannotCompare(
+                f"{first.model_id} at step {first.step} and {other.model_id} at step {other.step} were evaluated by "
+                f"different rules: {told}. Evaluate both by the same rules"
+            )
+
+
 class IncompleteEvaluation(ValueError):
     """Fewer or other mazes were played than the evaluation set lists."""
 
 
 def make_report(
-    step: int, eval_set_sha256: str, model_id: str, seeds: Sequence[int], played: Sequence[Outcome]
+    step: int, rules: EvalRules, model_id: str, seeds: Sequence[int], played: Sequence[Outcome]
 ) -> EvalReport:
     """Order outcomes as the evaluation set does; raises IncompleteEvaluation when a maze is missing or doubled."""
     by_seed = {outcome.seed: outcome for outcome in played}
@@ -94,4 +168,4 @@ def make_report(
             "every maze must be played exactly once"
         )
     ordered = tuple(by_seed[seed] for seed in seeds)
-    return EvalReport(step=step, eval_set_sha256=eval_set_sha256, model_id=model_id, outcomes=ordered)
+    return EvalReport(step=step, rules=rules, model_id=model_id, outcomes=ordered)

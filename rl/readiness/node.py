@@ -38,7 +38,7 @@ def look(wants: NodeWants, node_id: str) -> dict[str, Seen]:
         "gpus": lambda: gpus(wants.timeout_s),
         "shared": lambda: exchange(Path(wants.probe_dir), wants.token, node_id),
         "model": lambda: hashlib.sha256((Path(wants.model_path) / "config.json").read_bytes()).hexdigest(),
-        "mlflow": lambda: health(wants.tracking_uri, wants.timeout_s),
+        "mlflow": lambda: mlflow_answers(wants.tracking_uri, wants.timeout_s),
     }
     return seen_within(wants.timeout_s, {key: looks[key] for key in wants.keys})
 
@@ -99,7 +99,8 @@ def exchange(probe_dir: Path, token: str, node_id: str) -> bool:
     return True
 
 
-def health(tracking_uri: str, timeout_s: float) -> str:
-    """What MLflow answers on ``/health``."""
-    with urllib.request.urlopen(f"{tracking_uri.rstrip('/')}/health", timeout=timeout_s) as answer:
+def mlflow_answers(tracking_uri: str, timeout_s: float) -> str:
+    """What MLflow answers a look at its experiments; ``/health`` it answers under names that it refuses otherwise."""
+    url = f"{tracking_uri.rstrip('/')}/api/2.0/mlflow/experiments/search?max_results=1"
+    with urllib.request.urlopen(url, timeout=timeout_s) as answer:
         return str(answer.status)

@@ -69,12 +69,13 @@ def order_of(context: RunContext, ended_flow_run: str) -> Order:
 def tell(context: RunContext, left: Sequence[Leftover]) -> None:
     """On the run's page, in MLflow and in the log."""
     rows = [thing.model_dump() for thing in left]
-    context.page.table("left", rows, "What of this run still exists")
+    context.page.table("leftovers", rows, "What of this run still exists")
     context.run.text(json.dumps(rows, indent=1), "left.json")
     unseen = sum(thing.found == NOT_LOOKED_AT for thing in left)
     assumed = f", {unseen} of them {NOT_LOOKED_AT} (their price is assumed)" if unseen else ""
     cost = usd_per_h(left)
     context.page.say(f"{len(left)} things of {context.run_name} are left{assumed}; together {cost:.2f} USD an hour")
+    context.stages.found(f"{len(left)} things are left{assumed}, {cost:.2f} USD an hour" if left else "nothing is left")
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class MlflowRun:
     def params(self, params: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
         """Log parameters; one that the run has already stays as it is. Returns those that differ: (kept, wanted)."""
         texts = {key: str(value)[:MAX_PARAM_VAL_LENGTH] for key, value in params.items()}
-        with _told_apart():
+        with told_apart():
             known = self._client.get_run(self.run_id).data.params
             entries = [Param(key, text) for key, text in texts.items() if key not in known]
             for start in range(0, len(entries), _MAX_PARAMS_PER_BATCH):
@@ -50,7 +50,7 @@ class MlflowRun:
 
         A name that MLflow does not take in any spelling is left out; the tag ``maze.metrics_left_out`` counts them.
         """
-        with _told_apart():
+        with told_apart():
             seen, now_ms = self._logged(), int(time.time() * 1000)
             named = {metric_key(name): value for name, value in values.items() if self._takes(name)}
             fresh = [Metric(key, value, now_ms, step) for key, value in named.items() if (key, step) not in seen]
@@ -80,20 +80,20 @@ class MlflowRun:
         return self._seen
 
     def tags(self, tags: Mapping[str, str]) -> None:
-        with _told_apart():
+        with told_apart():
             self._client.log_batch(self.run_id, tags=[RunTag(key, value) for key, value in tags.items()])
 
     def text(self, text: str, artifact_path: str) -> None:
-        with _told_apart():
+        with told_apart():
             self._client.log_text(self.run_id, text, artifact_path)
 
     def file(self, path: Path, folder: str) -> None:
-        with _told_apart():
+        with told_apart():
             self._client.log_artifact(self.run_id, str(path), folder)
 
     def end(self, status: str) -> None:
         """End it, and those of its children that are open; ``status`` is FINISHED, FAILED or KILLED."""
-        with _told_apart():
+        with told_apart():
             mine = f"tags.`{PARENT_TAG}` = '{self.run_id}' and attributes.status = 'RUNNING'"
             for child in self._client.search_runs([self._client.get_run(self.run_id).info.experiment_id], mine):
                 self._client.set_terminated(child.info.run_id, status)
@@ -101,7 +101,7 @@ class MlflowRun:
 
     def read(self, artifact_path: str) -> str | None:
         """An artifact's text, or None where the run has none of this name."""
-        with _told_apart():
+        with told_apart():
             folder = artifact_path.rpartition("/")[0]
             if artifact_path not in {item.path for item in self._client.list_artifacts(self.run_id, folder or None)}:
                 return None
@@ -115,7 +115,7 @@ class MlflowRuns:
         """Raises TrackingUnavailable when the server does not answer or the experiment was deleted."""
         self._uri = tracking_uri
         self._client = MlflowClient(tracking_uri)
-        with _told_apart(f"MLflow at {tracking_uri}"):
+        with told_apart(f"MLflow at {tracking_uri}"):
             found = self._client.get_experiment_by_name(experiment)
             if found and found.lifecycle_stage == "deleted":
                 raise TrackingUnavailable(
@@ -129,7 +129,7 @@ class MlflowRuns:
 
         ``tags`` set it apart from others of the role; with ``parent_id`` it is a child, as MLflow's pages show it.
         """
-        with _told_apart():
+        with told_apart():
             run_id = self.find(run_name, role, tags, parent_id)
             if run_id:
                 self._client.update_run(run_id, status="RUNNING")
@@ -147,7 +147,7 @@ class MlflowRuns:
         """The run's id, or an empty text; a run that was deleted is not found."""
         marks = _marks(run_name, role, tags, parent_id)
         wanted = " and ".join(f"tags.`{key}` = {_quoted(value)}" for key, value in marks.items())
-        with _told_apart():
+        with told_apart():
             oldest_first = ["attributes.start_time ASC"]
             found = self._client.search_runs([self._experiment_id], wanted, max_results=1, order_by=oldest_first)
         return found[0].info.run_id if found else ""
@@ -170,7 +170,7 @@ def metric_key(name: str) -> str:
 
 
 @contextmanager
-def _told_apart(who: str = "MLflow") -> Iterator[None]:
+def told_apart(who: str = "MLflow") -> Iterator[None]:
     """Its absence and its refusal, as the errors of this project."""
     try:
         yield

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from urllib3 import Retry
@@ -52,7 +54,8 @@ class ServeRest:
         return {name: found["status"] for name, found in self._all().items()}
 
     def require_address(self, wanted: str) -> str:
-        """What a running Serve listens on, or that none runs yet; raises RolloutFailed where it is not ``wanted``.
+        """What a running Serve listens on, or that none runs yet; raises RolloutFailed where it is not ``wanted``, and
+        where another process listens there already.
 
         Serve takes an address when it starts and keeps it, whatever is deployed afterwards.
         """
@@ -60,9 +63,14 @@ class ServeRest:
 
     def _address(self, details: dict[str, Any], wanted: str) -> str:
         options = details.get("http_options") or {}
-        if not options.get("port"):
-            return f"nothing yet; it will be {wanted}"
         host, _, port = wanted.partition(":")
+        if not options.get("port"):
+            if somebody_listens(_as_seen_from_here(host, self._url), int(port)):
+                raise RolloutFailed(
+                    f"another process listens on {wanted}, where Serve would; end it, or name a free port in "
+                    "serve.server.listen and serve.url (locally: make down, then make up)"
+                )
+            return f"nothing yet; it will be {wanted}"
         if int(options["port"]) != int(port) or options.get("host") not in (host, "0.0.0.0", None):
             raise RolloutFailed(
                 f"Serve at {self._url} listens on {options.get('host')}:{options['port']}, serve.server.listen is "
@@ -157,3 +165,17 @@ def _cause(application: dict[str, Any]) -> str:
     deployments = application.get("deployments", {})
     said = [f"{name} is {d['status']}: {d.get('message', '')}" for name, d in deployments.items() if d.get("message")]
     return "\n".join(part for part in (application.get("message", ""), *said) if part) or "it gave no reason"
+
+
+def somebody_listens(host: str, port: int, timeout_s: float = 2.0) -> bool:
+    """Whether a connection is taken there."""
+    try:
+        with socket.create_connection((host, port), timeout_s):
+            return True
+    except OSError:
+        return False
+
+
+def _as_seen_from_here(host: str, dashboard: str) -> str:
+    """A head that listens on all its addresses has the one of its dashboard among them."""
+    return urlsplit(dashboard).hostname or host if host == "0.0.0.0" else host

@@ -83,6 +83,6 @@ class Kept:
             ToCheck(
                 "a running Serve listens where the settings say",
                 lambda: ServeRest(serve_dashboard).require_address(listen),
-                "the settings and the running Serve must name the same address",
+                "name an address in serve.server.listen and serve.url that the running Serve has, or that is free",
             ),
         ]

@@ -1,4 +1,5 @@
-"""A run's page in Prefect: log lines, a progress bar, tables, pictures. Artifacts are named ``<run>-<key>``.
+"""A run's page in Prefect: log lines, a progress bar, tables, pictures. Artifacts are the flow run's, under
+short keys that stay the same: Prefect shows each key's history over all runs.
 
 Log lines go through Prefect's own queue. Artifacts are requests to its server, so whoever makes a page says how they
 are sent: through an outbox where something must go on meanwhile (tracking.py).
@@ -14,7 +15,7 @@ import httpx
 from prefect import get_client, get_run_logger
 from prefect.artifacts import Artifact, ImageArtifact, MarkdownArtifact, ProgressArtifact, TableArtifact
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
-from prefect.runtime import flow_run, task_run
+from prefect.runtime import flow_run
 
 from tasks.evidence.outbox import Entry, ObserverAway
 
@@ -34,21 +35,22 @@ class PrefectPage:
     def warn(self, text: str) -> None:
         get_run_logger().error(text)
 
+    def job_line(self, text: str) -> None:
+        self.say(text)
+
     def table(self, key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None:
-        self._make(TableArtifact(key=self._key(key), table=[dict(row) for row in rows], description=description))
+        self._make(TableArtifact(key=key, table=[dict(row) for row in rows], description=self._of(description)))
 
     def markdown(self, key: str, text: str, description: str) -> None:
-        self._make(MarkdownArtifact(key=self._key(key), markdown=text, description=description))
+        self._make(MarkdownArtifact(key=key, markdown=text, description=self._of(description)))
 
     def picture(self, key: str, url: str) -> None:
-        self._make(ImageArtifact(key=self._key(key), image_url=url))
+        self._make(ImageArtifact(key=key, image_url=url, description=self._of(key)))
 
     def progress(self, done: int, total: int, text: str) -> None:
         """One bar, moved along."""
-        description = f"{self._run_name}: step {done} of {total}, {text}"
-        self._make(
-            ProgressArtifact(key=self._key("progress"), progress=100.0 * done / total, description=description), "move"
-        )
+        description = self._of(f"step {done} of {total}, {text}")
+        self._make(ProgressArtifact(key="progress", progress=100.0 * done / total, description=description), "move")
         self.say(f"step {done} of {total}: {text}")
 
     def _make(self, artifact: Artifact, verb: str = "make") -> None:
@@ -58,12 +60,11 @@ class PrefectPage:
             description=artifact.description,
             data=artifact.format(),
             flow_run_id=_uuid(flow_run.id),
-            task_run_id=_uuid(task_run.id),
         )
         self._send(verb, artifact=made.model_dump(mode="json"))
 
-    def _key(self, key: str) -> str:
-        return f"{self._run_name}-{key}"
+    def _of(self, description: str) -> str:
+        return f"{self._run_name}: {description}"
 
 
 class PageTaker:

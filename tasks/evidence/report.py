@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.evidence.pictures import replay_gallery, save_png, solve_rate_curve
+from tasks.evidence.comparison import behaviour_table, difference_part, evaluation_part, walking_part
+from tasks.evidence.exhibits import Exhibits, make_exhibits
 from tasks.evidence.settings import ReportSettings
 from tasks.jobs.news import training_log
 from tasks.records import BestStep, ServedRun
@@ -18,7 +19,7 @@ from tasks.stage import stage
 @stage
 def write_report(context: RunContext, settings: ReportSettings, best: BestStep, served: ServedRun) -> dict[str, Any]:
     """Write ``<run_name>.json``, ``latest.json`` and the pictures; returns the report."""
-    report = make_report(context, settings.profile, best, served)
+    report = make_report(context, settings, best, served)
     folder = Path(settings.reports_dir)
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=1) + "\n"
@@ -26,40 +27,48 @@ def write_report(context: RunContext, settings: ReportSettings, best: BestStep, 
         (folder / f"{name}.json").write_text(text)
     context.run.text(text, "report.json")
     context.run.metrics(best.best.step, summary_metrics(best))
-    for picture in draw(settings, best):
-        context.run.file(picture, "pictures")
-        server = context.run.url.partition("/#/")[0]
-        url = f"{server}/get-artifact?path=pictures/{picture.name}&run_uuid={context.run.run_id}"
-        context.page.picture(picture.stem.replace("_", "-"), url)
-    context.page.markdown("report", as_markdown(report), "Result of the run")
+    exhibits = make_exhibits(folder / context.run_name, settings.profile, best, served.played)
+    show(context, exhibits)
+    links = replay_links(context, exhibits)
+    context.page.markdown("report", f"{as_markdown(report)}\n{links}", "Result of the run")
     return report
 
 
-def draw(settings: ReportSettings, best: BestStep) -> list[Path]:
-    """The solve rate over the steps, and the mazes that base and best step play differently."""
-    run, mazes = best.run, best.run.mazes
-    folder = Path(settings.reports_dir) / run.run_name
-    curve = solve_rate_curve(run.evaluations, mazes.ceiling, best.best.step, f"{run.run_name} ({settings.profile})")
-    gallery = replay_gallery(best.base, best.best, mazes.height, mazes.width)
-    return [save_png(curve, folder / "solve_rate.png"), save_png(gallery, folder / "replays.png")]
+def show(context: RunContext, exhibits: Exhibits) -> None:
+    """Hand the files to MLflow, and what can be seen at a glance to the run's page."""
+    for key, picture in exhibits.pictures.items():
+        context.run.file(picture, "pictures")
+        context.page.picture(key, artifact_url(context, f"pictures/{picture.name}"))
+    for walk in exhibits.walks:
+        context.run.file(walk, "replays")
+    context.run.file(exhibits.page, "replays")
 
 
-def make_report(context: RunContext, profile: str, best: BestStep, served: ServedRun) -> dict[str, Any]:
+def artifact_url(context: RunContext, artifact_path: str) -> str:
+    """Where MLflow gives out a file of the run."""
+    server = context.run.url.partition("/#/")[0]
+    return f"{server}/get-artifact?path={artifact_path}&run_uuid={context.run.run_id}"
+
+
+def replay_links(context: RunContext, exhibits: Exhibits) -> str:
+    """Markdown: where every maze can be played again."""
+    path = f"replays/{exhibits.page.name}"
+    return (
+        f"Replays of every maze, turn by turn: [in MLflow]({context.run.url}/artifacts/{path}), or "
+        f"[as a file]({artifact_url(context, path)}) that any browser opens without a server.\n"
+    )
+
+
+def make_report(context: RunContext, settings: ReportSettings, best: BestStep, served: ServedRun) -> dict[str, Any]:
     """The report's document."""
     run, mazes = best.run, best.run.mazes
     return {
         "run_name": run.run_name,
-        "profile": profile,
+        "profile": settings.profile,
+        "note": settings.note,
         "eval_set": {"sha256": mazes.eval_sha256, "num_mazes": mazes.num_eval_mazes, "ceiling": mazes.ceiling},
-        "evals": [
-            {
-                "step": report.step,
-                "solved": report.num_solved,
-                "unparsable_replies": report.unparsable_replies,
-                "mean_turns": round(report.mean_turns, 3),
-            }
-            for report in run.evaluations
-        ],
+        "rules": best.best.rules.model_dump(mode="json"),
+        "evals": [evaluation_part(report) for report in run.evaluations],
         "base": {"solved": best.base.num_solved},
         "best": {"step": best.best.step, "solved": best.best.num_solved, "export_path": best.export.path},
         "steps": run.last_step,
@@ -85,8 +94,11 @@ def served_part(served: ServedRun) -> dict[str, Any]:
             "reason": verdict.reason,
             "wins": verdict.against_base.wins,
             "losses": verdict.against_base.losses,
+            "difference": difference_part(verdict.against_base),
+            "p_value": verdict.against_base.p_value,
             "champion": served.change.champion if served.change else None,
         },
+        "walks": {"base": walking_part(served.played.base), "served": walking_part(served.played.candidate)},
         "served": {
             "url": served.endpoint.url,
             "base_model_id": served.endpoint.base_model_id,
@@ -114,19 +126,30 @@ def as_markdown(report: Mapping[str, Any]) -> str:
         f"**{report['run_name']}**: base {report['base']['solved']}, best {best['solved']} of "
         f"{eval_set['num_mazes']} mazes (step {best['step']}; ceiling {eval_set['ceiling']})\n\n"
     )
-    rows = [
-        f"| {row['step']} | {row['solved']} | {row['mean_turns']:.2f} | {row['unparsable_replies']} |"
-        for row in report["evals"]
-    ]
-    table = "\n".join(["| step | solved | mean turns | unparsable replies |", "|---:|---:|---:|---:|", *rows])
+    head += f"{report['note']}\n\n" if report.get("note") else ""
+    table = behaviour_table(report["evals"])
     proof, gate, adapter = report["proof"], report["gate"], report["adapter"]
     proven = "holds" if proof["holds"] else "fails: " + "; ".join(proof["failures"])
     return (
         f"{head}{table}\n\n"
         f"Adapter `{adapter['name']}` at {adapter['uri']}: {proof['endpoint_solved']} of {eval_set['num_mazes']} mazes "
         f"through the endpoint ({proof['training_solved']} in training). Proof {proven}. "
-        f"Gate: {gate['decision']}, {gate['reason']}.\n{_away(report['served'].get('away_s', 0.0))}"
+        f"Gate: {gate['decision']}, {gate['reason']}. {in_points(gate['difference'])}\n"
+        f"{_away(report['served'].get('away_s', 0.0))}"
     )
+
+
+def in_points(difference: Mapping[str, float]) -> str:
+    """How much above the base the adapter is, with its interval."""
+    value, low, high = (100 * difference[name] for name in ("value", "low", "high"))
+    return f"Against the base that is {value:+.1f} points (95% interval {low:+.1f} to {high:+.1f})."
+
+
+def in_one_line(report: Mapping[str, Any]) -> str:
+    """``48/64, +15 over base, promoted``: what the flow run's state says."""
+    solved, gate = report["best"]["solved"], report["gate"]
+    end = "promoted" if gate["champion"] else f"not promoted ({gate['decision']})"
+    return f"{solved}/{report['eval_set']['num_mazes']}, {solved - report['base']['solved']:+d} over base, {end}"
 
 
 def _away(away_s: float) -> str:

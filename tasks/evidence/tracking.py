@@ -20,8 +20,10 @@ from tasks.evidence.mlflow_log import Address, KeptLog, MlflowTaker
 from tasks.evidence.outbox import Outbox
 from tasks.evidence.prefect_attempts import attempts_of, own_flow_run_id
 from tasks.evidence.prefect_page import PageTaker, PrefectPage, log_warning
-from tasks.run import Page, RunContext, RunLog
+from tasks.evidence.watched_page import WatchedPage
+from tasks.run import Page, RunContext, RunLog, StageBook
 from tasks.settings import TrackingSettings, dotted
+from tasks.watch import Opened, Warned, teller
 
 DESCRIPTION = "mlflow.note.content"
 """The tag that MLflow's page shows as a run's description."""
@@ -35,6 +37,7 @@ def tracked_run(
     role: str = "pipeline",
     tags: Mapping[str, str] | None = None,
     note: str = "",
+    links: Mapping[str, str] | None = None,
 ) -> Iterator[RunContext]:
     """A run in MLflow, open while the block runs: FINISHED after it, FAILED on an error, KILLED on a stop.
 
@@ -47,8 +50,12 @@ def tracked_run(
         opened.tags({DESCRIPTION: note})
     with _outboxes(settings, runs) as (to_mlflow, taker, to_page):
         run = KeptLog(to_mlflow, taker, Address(run_id=opened.run_id), opened.url, run_name)
-        context = _context(run_name, run, PrefectPage(run_name, to_page.put))
+        logs_dir = Path(settings.logs_dir, run_name)
+        context = _context(run_name, run, PrefectPage(run_name, to_page.put), logs_dir)
         context.page.say(f"MLflow: {run.url}")
+        if links:
+            told = [f"- {name}: [{address}]({address})" for name, address in {"MLflow": run.url, **links}.items()]
+            context.page.markdown("links", "\n".join(told), "where to look")
         if changed:
             _tell_what_changed(context, params, changed)
         with _ended_by_its_verdict(run):
@@ -67,9 +74,14 @@ def _tell_what_changed(context: RunContext, params: Mapping[str, Any], changed: 
 @contextmanager
 def _outboxes(settings: TrackingSettings, runs: MlflowRuns) -> Iterator[tuple[Outbox, MlflowTaker, Outbox]]:
     """To MLflow and to the page; both are given time to take what is left, whatever ended the block."""
-    folder, taker = Path(settings.outbox_dir), MlflowTaker(runs)
-    to_mlflow = Outbox(folder, f"MLflow at {settings.tracking_uri}", taker.take, log_warning)
-    to_page = Outbox(folder, "Prefect", PageTaker().take, log_warning)
+    folder, taker, tell = Path(settings.outbox_dir), MlflowTaker(runs), teller()
+
+    def warn(text: str) -> None:
+        tell(Warned(text))
+        log_warning(text)
+
+    to_mlflow = Outbox(folder, f"MLflow at {settings.tracking_uri}", taker.take, warn)
+    to_page = Outbox(folder, "Prefect", PageTaker().take, warn)
     try:
         yield to_mlflow, taker, to_page
     finally:
@@ -82,9 +94,19 @@ def untracked_run(run_name: str) -> RunContext:
     return _context(run_name, Unrecorded(), PrefectPage(run_name, PageTaker().send_or_warn))
 
 
-def _context(run_name: str, run: RunLog, page: Page) -> RunContext:
-    asked = partial(attempts_of, run_name)
-    return RunContext(run_name, run, page, flow_run_id=own_flow_run_id(), attempts=asked)
+def _context(run_name: str, run: RunLog, page: Page, logs_dir: Path | None = None) -> RunContext:
+    tell, flow_run_id = teller(), own_flow_run_id()
+    tell(Opened(run_name, flow_run_id, run.url))
+    return RunContext(
+        run_name,
+        run,
+        WatchedPage(page, tell),
+        stages=StageBook(tell=tell),
+        flow_run_id=flow_run_id,
+        attempts=partial(attempts_of, run_name),
+        tell=tell,
+        logs_dir=logs_dir,
+    )
 
 
 def keep_evaluation(context: RunContext, report: EvalReport) -> None:

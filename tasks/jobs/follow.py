@@ -94,7 +94,8 @@ class JobStory:
         if fatal:
             cause = f"{fatal.boundary}: {fatal.message}"
         else:
-            cause = "\n".join(["it reported no fault that ended it; its last lines:", *self.last_lines])
+            said = f", Ray says: {state.message.splitlines()[0]}" if state.message else ""
+            cause = "\n".join([f"it reported no fault that ended it{said}; its last lines:", *self.last_lines])
         survived = [f"{fault.boundary}: {fault.message}" for fault in own if not fault.fatal]
         history = f"\nbefore that it survived: {'; '.join(survived)}" if survived else ""
         return f"job {submission_id} is {state.status} at step {self.last_step}; {cause}{history}"
@@ -129,7 +130,7 @@ class JobStory:
                 self.stored[event.path] = event
             case Fault():
                 self.faults.append(event)
-                sinks.line(f"{event.boundary}: {event.message}")
+                sinks.line(f"{'ERROR' if event.fatal else 'WARNING'} {event.boundary}: {event.message}")
 
     def _begin_attempt(self, event: Resumed, sinks: Sinks) -> None:
         """What was told of later steps belongs to a training that was not gone on with; what led here is told again:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -11,6 +11,7 @@ from rl.events import Saved
 from rl.maze.score import EvalReport
 from tasks.run import RunContext, RunLog
 from tasks.settings import dotted
+from tasks.watch import Evaluation, Numbers
 
 ORDER = "train_job.json"
 """What a run's checkpoints were trained with, kept in its MLflow run."""
@@ -19,10 +20,16 @@ ORDER = "train_job.json"
 class JobNews:
     """The sinks of one followed job (follow.py)."""
 
-    def __init__(self, context: RunContext, order: BaseModel | None = None) -> None:
-        """``order`` is what the job was asked; each attempt's run in MLflow keeps it."""
+    def __init__(
+        self,
+        context: RunContext,
+        order: BaseModel | None = None,
+        keep: Callable[[str], object] = lambda text: None,
+    ) -> None:
+        """``order`` is what the job was asked; each attempt's run in MLflow keeps it. ``keep`` takes what it prints."""
+        self._keep = keep
         self._page, self._run, self._order = context.page, context.run, order
-        self._log = context.run
+        self._log, self._tell = context.run, context.tell
         self._rows: list[dict[str, Any]] = []
 
     def attempt(self, number: int, from_step: int) -> None:
@@ -33,15 +40,18 @@ class JobNews:
             self._log.params(dotted(self._order.model_dump(mode="json")))
 
     def line(self, text: str) -> None:
-        self._page.say(text)
+        self._keep(text)
+        self._page.job_line(text)
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        self._tell(Numbers(step, values))
         self._log.metrics(step, values)
 
     def progress(self, done: int, total: int, text: str) -> None:
         self._page.progress(done, total, text)
 
     def evaluation(self, report: EvalReport) -> None:
+        self._tell(Evaluation(report.step, report.num_solved, report.num_mazes))
         self._rows.append(
             {
                 "step": report.step,

@@ -158,7 +158,13 @@ class RayJobs:
         waited_s, look_s = 0.0, FIRST_LOOK_S
         while True:
             pause_s = min(look_s, max(0.0, silence_s - waited_s))
-            loop.run_until_complete(asyncio.wait({asked}, timeout=pause_s))
+            try:
+                loop.run_until_complete(asyncio.wait({asked}, timeout=pause_s))
+            except BaseException:
+                # Ctrl-C, or a cancellation: the stream cannot be closed while it is asked, and what came first is told.
+                asked.cancel()
+                loop.run_until_complete(asyncio.wait({asked}))
+                raise
             waited_s, look_s = waited_s + pause_s, 2 * look_s
             if asked.done():
                 return True

@@ -6,10 +6,12 @@ from pydantic import BaseModel
 
 from tasks.jobs.follow import JobStory
 from tasks.jobs.news import JobNews
+from tasks.jobs.raw_log import kept_log
 from tasks.jobs.ray_jobs import RayJobs
 from tasks.jobs.submit import TakeUp, entrypoint, equal_only, followed_to_its_end, limits_of, submit_once
 from tasks.records import ClusterRef
 from tasks.run import RunContext
+from tasks.watch import Following
 
 
 def run_job(
@@ -25,4 +27,7 @@ def run_job(
     context.page.say(f"following Ray job {submission_id}")
     context.run.tags({f"ray.{stage}": submission_id})
     story = JobStory(submission_id=submission_id)
-    return followed_to_its_end(jobs, submission_id, JobNews(context, order), limits_of(cluster.job), story)
+    with kept_log(context, submission_id) as log:
+        context.tell(Following(submission_id, str(log.path or "")))
+        news = JobNews(context, order, log.line)
+        return followed_to_its_end(jobs, submission_id, news, limits_of(cluster.job), story)

@@ -53,13 +53,19 @@ def is_port_free(port: int) -> bool:
     return True
 
 
-def choose_port(preferred: int, say: Callable[[str], object], what: str) -> int:
-    """The preferred port, or another free one - and then says so."""
-    if is_port_free(preferred):
+def choose_port(preferred: int, say: Callable[[str], object], what: str, num_ports: int = 1) -> int:
+    """The preferred port, or another free one - and then says so; the first of ``num_ports`` that are all free."""
+
+    def are_free(first: int) -> bool:
+        return all(is_port_free(port) for port in range(first, first + num_ports))
+
+    if are_free(preferred):
         return preferred
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = 0
+    while not port or not are_free(port):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
     say(f"port {preferred} is taken by another process, {what} uses {port}")
     return port
 

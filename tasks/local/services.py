@@ -10,6 +10,8 @@ from pathlib import Path
 from tasks.local.process import Processes, Running, Service, choose_port
 
 PREFERRED_PORTS = {"prefect": 4200, "mlflow": 5500, "s3": 9900, "ray": 8265, "serve": 8300}
+NUM_PORTS = {"serve": 2}
+"""The endpoint listens one port on from its cluster's dashboard."""
 NUM_LOGICAL_GPUS = 2
 """One for the policy, one for the engine: numbers to schedule by, no devices."""
 LOCAL_BUCKET = "models"
@@ -52,7 +54,8 @@ class LocalServices:
             if (found := self._processes.running(name)) is not None:
                 self._say(f"{name} is running (pid {found.pid}, port {found.port})")
                 continue
-            service = self._describe(name, choose_port(PREFERRED_PORTS[name], self._say, name))
+            port = choose_port(PREFERRED_PORTS[name], self._say, name, NUM_PORTS.get(name, 1))
+            service = self._describe(name, port)
             self._say(f"starting {name} on port {service.port}")
             self._processes.launch(service)
             launched.append(service)
@@ -64,6 +67,10 @@ class LocalServices:
         """Stop them, in reverse order."""
         for name in reversed(PREFERRED_PORTS):
             self._say(f"{name} {'stopped' if self._processes.stop(name) else 'was not running'}")
+
+    def running(self) -> dict[str, Running]:
+        """Services that run, by name."""
+        return dict(self._found())
 
     def environment(self) -> dict[str, str]:
         """Addresses of the running services as environment variables."""

@@ -15,7 +15,7 @@ from serving.publish import try_store
 from serving.store import s3_client
 from serving.store_check import StoreCheck
 from tasks.checks import ToCheck, Unready, require_ready, start_checks
-from tasks.clients.mlflow_check import try_registry
+from tasks.clients.mlflow_check import try_registry, try_tracking
 from tasks.cluster.hosting import hosting_of
 from tasks.jobs.news import JobNews
 from tasks.jobs.ray_jobs import RayJobs
@@ -44,6 +44,7 @@ def check_readiness(context: RunContext, settings: ReadinessSettings, needs: Run
     context.run.text(json.dumps(rows, indent=1), "readiness.json")
     for check in found:
         context.page.say(f"{'ok' if check.holds else 'NOT READY'}: {check.name}, {check.found}")
+    context.stages.found(f"{sum(check.holds for check in found)} of {len(found)} checks hold")
     require_ready(found)
 
 
@@ -74,6 +75,11 @@ def own_checks(needs: RunNeeds, run_name: str, cluster: ClusterRef) -> list[ToCh
             "the object store takes, returns, lists and deletes an object",
             lambda: try_store(s3_client(), needs.adapters_uri, run_name),
             "check bucket, endpoint and credentials of the AWS chain (locally: make up)",
+        ),
+        ToCheck(
+            "MLflow takes a run, its numbers and its files, and gives them back",
+            lambda: try_tracking(needs.tracking_uri, needs.experiment, run_name),
+            "start MLflow (locally: make up), correct tracking.tracking_uri, or give this identity its artifact store",
         ),
         ToCheck(
             "MLflow's registry takes models, versions and aliases",

@@ -35,7 +35,9 @@ class RunNeeds(Settings):
     adapters_uri: str
     """Where the adapter will be published."""
     tracking_uri: str
-    """Where the job will log."""
+    """Where the run will log."""
+    experiment: str
+    """In MLflow."""
     device: Literal["cuda", "cpu"]
     num_gpus: int
     """For policy and engines together."""

@@ -6,6 +6,7 @@ next, be it the same order again, puts the aliases right.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from mlflow import MlflowClient
@@ -41,6 +42,11 @@ class ChampionRegistry:
         """Name of the adapter that was champion before; never the champion's own."""
         now = self._standing(self._object.read())
         return now.previous if now else None
+
+    def since(self) -> datetime | None:
+        """When the champion became it; None where nobody knows."""
+        seen = self._object.read()
+        return seen.since if seen else None
 
     def kept(self) -> dict[str, str]:
         """Adapters that somebody may go back to, and why: by the object, and by aliases that do not follow it yet."""

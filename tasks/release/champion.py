@@ -5,7 +5,8 @@ from __future__ import annotations
 from serving.app import adapter_model_id
 from serving.publish import AdapterStore
 from serving.store import s3_client
-from tasks.errors import NotProven
+from tasks.clients.mlflow_history import DECISION_TAG
+from tasks.errors import NoSuchAdapter, NotProven
 from tasks.records import (
     Certificate,
     ChampionChange,
@@ -13,6 +14,7 @@ from tasks.records import (
     PublishedAdapter,
     ServedEndpoint,
     ServedModel,
+    Standing,
     Verdict,
 )
 from tasks.release.aliases import registry_of
@@ -32,11 +34,34 @@ def champion_to_beat(
     return ServedModel(url=endpoint.url, model_id=adapter_model_id(settings.server, champion))
 
 
+def standing(settings: ChampionSettings) -> Standing | None:
+    """Who is champion; None where nobody was promoted. Raises NoSuchAdapter where its files are gone."""
+    registry = registry_of(settings)
+    name = registry.champion()
+    if name is None:
+        return None
+    store = AdapterStore(s3_client(), settings.server.adapters_uri, name)
+    manifest = store.manifest()
+    if manifest is None:
+        raise NoSuchAdapter(f"{name} is champion and {store.uri} has no manifest; promote another adapter by its name")
+    return Standing(
+        champion=name,
+        sha256=manifest.adapter_sha256,
+        since=registry.since(),
+        run_name=manifest.run_name,
+        step=manifest.step,
+        num_solved=manifest.num_solved,
+        num_mazes=manifest.num_mazes,
+        previous=registry.previous(),
+    )
+
+
 @stage
 def judge_adapter(context: RunContext, settings: GateSettings, played: Evaluations) -> Verdict:
     """The gate's verdict, in the log."""
     verdict = judge(settings, played.candidate, played.base, played.champion)
     context.page.say(f"gate: {verdict.decision} - {verdict.reason}")
+    context.run.tags({DECISION_TAG: verdict.decision})
     return verdict
 
 
@@ -48,6 +73,7 @@ def promote_adapter(
     registry = registry_of(settings)
     registry.register(certificate.adapter, context.run.run_id, verdict.candidate_solved)
     if not certificate.holds or verdict.decision != "promote":
+        context.stages.found("registered; the champion stays")
         return None
     return registry.promote(certificate.adapter.name)
 

@@ -15,7 +15,7 @@ from rl.maze.eval_set import EvalSet
 from rl.maze.pictures import image_message
 from rl.maze.prompts import spelled_out
 from rl.maze.run_mazes import prepare_mazes
-from rl.maze.score import EvalReport, Outcome, make_report
+from rl.maze.score import GREEDY, EvalReport, EvalRules, Outcome, make_report
 from rl.settings import DataSettings
 from serving.app import CHAMPION
 from tasks.clients.retry import PATIENT
@@ -25,6 +25,7 @@ from tasks.release.openai_chat import ChatEndpoint, Reply
 from tasks.release.settings import EvaluationSettings
 from tasks.run import RunContext
 from tasks.stage import named_stage
+from tasks.watch import Moved
 
 
 @named_stage("evaluate-{model.model_id}")
@@ -32,6 +33,7 @@ def evaluate_endpoint(context: RunContext, settings: EvaluationSettings, model: 
     """Play every maze of the set once; raises what the endpoint raises, and EvalSetMismatch before the first maze."""
 
     def progress(done: int, total: int) -> None:
+        context.tell(Moved(done, total, model.model_id, "mazes"))
         if done % 16 == 0 or done == total:
             context.page.say(f"{model.model_id}: {done} of {total} mazes played")
 
@@ -80,7 +82,15 @@ def play_eval_set(
             "changed meanwhile? Evaluate it again"
         )
     (name,) = answered_by or {model.model_id}
-    return make_report(model.step, eval_set.sha256, name, seeds, [one.outcome for one in played])
+    rules = EvalRules(
+        eval_set_sha256=eval_set.sha256,
+        maze=data.maze,
+        max_turns=data.max_turns,
+        parsing=data.parsing,
+        max_reply_tokens=play.max_reply_tokens,
+        temperature=GREEDY,
+    )
+    return make_report(model.step, rules, name, seeds, [one.outcome for one in played])
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,13 @@ attempt then starts behind it, and makes no cluster to hear that there is nothin
 from __future__ import annotations
 
 import boto3
+from pydantic import ValidationError
 
 from rl.grpo.settings import TrainJob
 from rl.proof.settings import Questions
 from serving.publish import AdapterStore
 from serving.settings import ServerSettings
+from tasks.errors import OtherVersion
 from tasks.records import FinishedTraining
 from tasks.run import RunContext
 from tasks.stage import stage
@@ -24,11 +26,21 @@ FINISHED = "finished_training.json"
 def recall_training(
     context: RunContext, order: TrainJob, server: ServerSettings, questions: Questions
 ) -> FinishedTraining | None:
-    """What an earlier attempt of this run trained, published and probed; None where any of it is still to be done."""
+    """What an earlier attempt of this run trained, published and probed; None where any of it is still to be done.
+
+    Raises OtherVersion where it was kept in words that this version does not know, and OtherSettings.
+    """
     kept = context.run.read(FINISHED)
     if kept is None:
         return None
-    found = FinishedTraining.model_validate_json(kept)
+    try:
+        found = FinishedTraining.model_validate_json(kept)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:3])
+        raise OtherVersion(
+            f"run {context.run_name} keeps a finished training ({FINISHED} in its MLflow run) that this version does "
+            f"not read ({wrong}); finish it with the version that began it, or give this run another run_name"
+        ) from error
     if not takes_up(found.order.model_dump_json(), order.model_dump_json()) or found.trained.questions != questions:
         return None
     store = AdapterStore(boto3.client("s3"), server.adapters_uri, found.adapter.name)

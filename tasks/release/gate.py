@@ -1,30 +1,20 @@
 """Promote, keep or reject: a paired comparison on the same mazes. Pure.
 
 Every maze is played by both models, so what counts is the mazes that one solves and the other does not. Their split
-is tested exactly (McNemar 1947, as a two-sided binomial test at 1/2, which scipy computes); solve rates carry Wilson
-score intervals (Wilson 1927).
+is tested exactly, and solve rates carry score intervals (statistics.py).
 """
 
 from __future__ import annotations
 
-from scipy.stats import binomtest
-
-from rl.maze.score import EvalReport
+from rl.maze.score import EvalReport, require_same_rules
 from tasks.records import Comparison, Decision, Verdict
 from tasks.release.settings import GateSettings
-
-
-class CannotCompare(ValueError):
-    """The two reports are not about the same mazes."""
+from tasks.release.statistics import mcnemar_p_value, wilson_interval
 
 
 def compare(candidate: EvalReport, reference: EvalReport) -> Comparison:
-    """Pair two reports by maze; raises CannotCompare when they are not about the same set."""
-    if candidate.eval_set_sha256 != reference.eval_set_sha256:
-        raise CannotCompare(
-            f"{candidate.model_id} was played on evaluation set {candidate.eval_set_sha256[:12]}, {reference.model_id} "
-            f"on {reference.eval_set_sha256[:12]}; play both on the same set"
-        )
+    """Pair two reports by maze; raises CannotCompare when they were played by different rules."""
+    require_same_rules((candidate, reference))
     pairs = [(a.solved, b.solved) for a, b in zip(candidate.outcomes, reference.outcomes, strict=True)]
     wins, losses = pairs.count((True, False)), pairs.count((False, True))
     return Comparison(
@@ -33,14 +23,8 @@ def compare(candidate: EvalReport, reference: EvalReport) -> Comparison:
         losses=losses,
         both=pairs.count((True, True)),
         neither=pairs.count((False, False)),
-        p_value=float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0,
+        p_value=mcnemar_p_value(wins, losses),
     )
-
-
-def wilson_interval(num_solved: int, num_mazes: int) -> tuple[float, float]:
-    """95% score interval of a solve rate."""
-    found = binomtest(num_solved, num_mazes).proportion_ci(0.95, method="wilson")
-    return float(found.low), float(found.high)
 
 
 def judge(settings: GateSettings, candidate: EvalReport, base: EvalReport, champion: EvalReport | None) -> Verdict:

@@ -48,7 +48,7 @@ def publish_job(server: ServerSettings, best: BestStep, mlflow_run_id: str) -> P
         step=step,
         num_solved=best.best.num_solved,
         num_mazes=best.best.num_mazes,
-        eval_set_sha256=best.best.eval_set_sha256,
+        eval_set_sha256=best.best.rules.eval_set_sha256,
         mlflow_run_id=mlflow_run_id,
         export_sha256=best.export.sha256,
     )

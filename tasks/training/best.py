@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tasks.errors import NothingToExport
+from rl.maze.score import CannotCompare, require_same_rules
+from tasks.errors import EvaluationsDiffer, NothingToExport
 from tasks.records import BestStep, TrainedRun
 from tasks.run import RunContext
 from tasks.stage import stage
@@ -10,12 +11,19 @@ from tasks.stage import stage
 
 @stage
 def pick_best(context: RunContext, run: TrainedRun) -> BestStep:
-    """The best exported step; raises NothingToExport."""
+    """The best exported step; raises NothingToExport, or EvaluationsDiffer."""
     return choose_best(run)
 
 
 def choose_best(run: TrainedRun) -> BestStep:
     """Most mazes solved among exported steps after step 0, the earliest of equals."""
+    try:
+        require_same_rules(run.evaluations)
+    except CannotCompare as error:
+        raise EvaluationsDiffer(
+            f"no step of run {run.run_name} can be called the best: {error}: give the training another run_name, so "
+            "that all of its steps are"
+        ) from error
     evaluations = {report.step: report for report in run.evaluations}
     exports = {export.step: export for export in run.exports}
     both = sorted(step for step in evaluations.keys() & exports.keys() if step > 0)

@@ -11,6 +11,19 @@ from tasks.records import ClusterRef, MazesRef, TrainedRun
 from tasks.run import RunContext
 from tasks.stage import stage
 
+TIMES = {
+    "timing/generate": "rollouts",
+    "timing/fwd_logprobs_values_reward": "log-probabilities",
+    "timing/train_critic_and_policy": "update",
+    "timing/sync_weights": "weights to the engine",
+}
+"""Parts of a training step, as SkyRL names them -> what they are called."""
+STEP, AFTER = "timing/step", {"timing/eval": "evaluation", "timing/save_checkpoints": "checkpoint"}
+"""The whole step, and what comes after some steps."""
+REWARD = "reward/avg_raw_reward"
+CURVES = (*TIMES, STEP, *AFTER, REWARD)
+"""Numbers of a step that a run's pictures show."""
+
 
 @stage
 def order_training(context: RunContext, settings: TrainSettings, mazes: MazesRef) -> TrainJob:
@@ -61,4 +74,8 @@ def trained_run(order: TrainJob, mazes: MazesRef, story: JobStory) -> TrainedRun
         evaluations=tuple(story.evaluations[step] for step in sorted(story.evaluations)),
         exports=tuple(story.exports[step] for step in sorted(story.exports)),
         checkpoint_steps=tuple(sorted(story.checkpoint_steps)),
+        numbers={
+            step: {name: story.numbers[step][name] for name in CURVES if name in story.numbers[step]}
+            for step in sorted(story.numbers)
+        },
     )

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rl.maze.eval_set import load_eval_set
 from rl.maze.grid import generate_maze, shortest_path
-from rl.maze.score import MOVE_LETTERS, EvalReport, Outcome
+from rl.maze.score import GREEDY, MOVE_LETTERS, EvalReport, EvalRules, Outcome
+from rl.settings import MazeSettings
 from serving.settings import ServerSettings
 from tasks.records import Certificate, ExportRef, MazesRef, PublishedAdapter, TrainedRun
 
@@ -20,6 +21,31 @@ SERVER = ServerSettings(
     max_images=15,
     max_lora_rank=32,
 )
+
+RULES = EvalRules(
+    eval_set_sha256="e" * 64,
+    maze=MazeSettings(),
+    max_turns=15,
+    parsing="tolerant",
+    max_reply_tokens=8,
+    temperature=GREEDY,
+)
+
+OTHER_RULES = {
+    "eval_set_sha256": "f" * 64,
+    "maze": MazeSettings(cell_px=16),
+    "max_turns": 10,
+    "parsing": "strict",
+    "max_reply_tokens": 16,
+    "temperature": 0.7,
+}
+"""Another value for each of the rules."""
+
+
+def by_other_rules(report: EvalReport, name: str) -> EvalReport:
+    """The same outcomes, had the maze been played by another of the rules."""
+    return report.model_copy(update={"rules": report.rules.model_copy(update={name: OTHER_RULES[name]})})
+
 
 MAZES = MazesRef(
     height=7,
@@ -61,7 +87,7 @@ def walk(seed: int, solved: bool) -> Outcome:
 def report(step: int, num_solved: int) -> EvalReport:
     """The evaluation set with its first ``num_solved`` mazes solved."""
     outcomes = tuple(walk(seed, index < num_solved) for index, seed in enumerate(SEEDS))
-    return EvalReport(step=step, eval_set_sha256="e" * 64, model_id="m", outcomes=outcomes)
+    return EvalReport(step=step, rules=RULES, model_id="m", outcomes=outcomes)
 
 
 def trained(solved: dict[int, int], exported: list[int]) -> TrainedRun:

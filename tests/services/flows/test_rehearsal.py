@@ -25,9 +25,10 @@ def run_flow(env: dict[str, str], folder: Path, **changes: Any) -> subprocess.Co
     settings = {
         "run_name": "rehearsal",
         "platform.report.reports_dir": folder / "reports",
+        "platform.tracking.logs_dir": folder / "runs",
         "platform.train.shared_dir": folder / "shared",
         "platform.train.data.eval_manifest": folder / "eval.json",
-        "train.data.eval_sha256": eval_set.sha256,
+        "platform.train.data.eval_sha256": eval_set.sha256,
         "platform.train.data.num_train_mazes": 8,
         "max_steps": 1,
         # Enough that hardly ever all rollouts of every maze end alike: then nothing would be learned or published.
@@ -40,7 +41,7 @@ def run_flow(env: dict[str, str], folder: Path, **changes: Any) -> subprocess.Co
         **changes,
     }
     arguments = [f"{key}={value}" for key, value in settings.items()]
-    command = [sys.executable, "-m", "flows.cli.run", "retrain/local", *arguments]
+    command = [Path(sys.executable).with_name("maze-retrain"), "run", "local", *arguments]
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=1200)
 
 
@@ -64,8 +65,15 @@ def test_one_grpo_step_runs_from_prefect_to_the_report(finished: tuple[Path, str
     assert report["best"]["step"] == 1
     assert report == json.loads((folder / "reports" / "rehearsal.json").read_text())
     assert {"run_training", "publish_adapter", "ensure_endpoint", "prove_adapter"} <= set(report["timings_s"])
-    assert "| step | solved | mean turns | unparsable replies |" in printed
-    assert {path.name for path in (folder / "reports" / "rehearsal").iterdir()} == {"solve_rate.png", "replays.png"}
+    assert f"solved of {NUM_MAZES}" in printed
+    assert printed.count("curl -s ") == 2
+    assert len(printed.splitlines()) <= 70
+    assert "\x1b" not in printed
+    assert (folder / "runs" / "rehearsal" / "rehearsal-train-1.log").stat().st_size > 1000
+    for stage in ("run training", "publish adapter", "ensure endpoint", "prove adapter"):
+        assert f"ok      {stage}" in printed
+    shown = {path.name for path in (folder / "reports" / "rehearsal").iterdir() if path.suffix != ".gif"}
+    assert shown == {"solve_rate.png", "training.png", "replays.png", "replays.html"}
 
 
 def test_the_export_is_a_peft_adapter_of_the_language_model(finished: tuple[Path, str]) -> None:
@@ -109,6 +117,7 @@ def test_mlflow_holds_parent_and_child_finished_with_metrics_and_evaluations(
     assert {item.path for item in client.list_artifacts(parent.info.run_id, "pictures")} == {
         "pictures/solve_rate.png",
         "pictures/replays.png",
+        "pictures/training.png",
     }
 
 
@@ -131,9 +140,14 @@ def test_a_run_that_cannot_start_fails_in_the_words_of_its_checks(services: dict
     # That the ranks of this cluster add up is the first run's to tell.
     changes = {"platform.train.model_path": tmp_path, "platform.readiness.nodes.skip": ["all_reduce"]}
     done = run_flow(services, tmp_path, run_name="hopeless", **changes)
-    assert done.returncode != 0
-    assert f"- the base model can be loaded: model folder {tmp_path}: it has no config.json" in done.stderr
-    assert done.stderr.rpartition("ClusterNotReady")[2].count("\n- ") == 1, "the other checks hold"
+    assert done.returncode == 1
+    failure = done.stdout.rpartition("\nstage   ")[2].splitlines()
+    assert failure[0] == "check readiness"
+    assert failure[1].startswith(
+        f"cause   the base model can be loaded: model folder {tmp_path}: it has no config.json"
+    )
+    assert failure[2].startswith("do      "), "the other checks hold"
+    assert "Traceback" not in done.stdout + done.stderr
     client = MlflowClient(services["MLFLOW_TRACKING_URI"])
     experiment = client.get_experiment_by_name("maze-retrain")
     assert experiment is not None

@@ -18,14 +18,18 @@ SCRIPT = """
 import ray, time, urllib.request
 from rl.events import Evaluated, EventLog, Metrics
 from rl.grpo.ray_metrics import RunGauges
-from rl.maze.score import EvalReport, Outcome
+from rl.maze.score import EvalReport, EvalRules, Outcome
+from rl.settings import MazeSettings
 
 ray.init(log_to_driver=False)
 log = EventLog(listener=RunGauges("run-a").hear)
 values = {"reward/avg_raw_reward": 0.75, "timing/step": 40.0, "timing/generate": 16.0, "rollouts/trajectories": 64}
 log.emit(Metrics(step=3, values=values))
+rules = EvalRules(
+    eval_set_sha256="e" * 64, maze=MazeSettings(), max_turns=15, parsing="strict", max_reply_tokens=8, temperature=0.0
+)
 outcomes = tuple(Outcome(seed=i, solved=i < 48, actions="S", unparsable_replies=0) for i in range(64))
-log.emit(Evaluated(report=EvalReport(step=3, eval_set_sha256="e" * 64, model_id="m", outcomes=outcomes)))
+log.emit(Evaluated(report=EvalReport(step=3, rules=rules, model_id="m", outcomes=outcomes)))
 (node,) = ray.nodes()
 address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
 for _ in range(240):

@@ -67,3 +67,12 @@ def test_a_taken_port_gets_another_one_and_says_so() -> None:
         other = choose_port(taken, said.append, "mlflow")
     assert other != taken
     assert said == [f"port {taken} is taken by another process, mlflow uses {other}"]
+
+
+def test_ports_that_belong_together_are_free_together() -> None:
+    with socket.socket() as squatter:
+        squatter.bind(("127.0.0.1", 0))
+        squatter.listen()
+        taken = squatter.getsockname()[1]
+        first = choose_port(taken - 1, lambda text: None, "serve", num_ports=2)
+    assert taken not in (first, first + 1)

@@ -53,15 +53,15 @@ def cluster() -> Iterator[Loopback]:
 
 @pytest.fixture(scope="module")
 def mlflow() -> Iterator[str]:
-    class Health(BaseHTTPRequestHandler):
+    class Experiments(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200 if self.path == "/health" else 404)
+            self.send_response(200 if self.path.startswith("/api/2.0/mlflow/experiments/search?") else 404)
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:
             """Silent."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Health)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Experiments)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

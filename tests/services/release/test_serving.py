@@ -38,6 +38,7 @@ from tasks.records import Certificate, PublishedAdapter, ServedEndpoint, Serving
 from tasks.release.aliases import ChampionRegistry
 from tasks.release.openai_chat import ChatEndpoint, Reply
 from tasks.release.proof import Heard, ask_probes, weigh
+from tests.unit.samples import RULES
 
 # The rehearsal counts, too: its application is taken over here, and the last test breaks it.
 pytestmark = pytest.mark.slow_s(850)
@@ -128,7 +129,7 @@ class World:
             ask_probes(self.chat, model, self.settings.questions)
             for model in (adapter.model_id, self.server.base_model_id)
         )
-        same = EvalReport(step=1, eval_set_sha256="e" * 64, model_id="m", outcomes=())
+        same = EvalReport(step=1, rules=RULES, model_id="m", outcomes=())
         listed = self.chat.lists(adapter.model_id)
         training_side = TrainingSide(evaluation=same, questions=self.settings.questions, answers=tuple(trained))
         endpoint = ServedEndpoint(url=self.settings.serve.url, base_model_id=self.server.base_model_id, deployed=True)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from skyrl.train.config import SkyRLTrainConfig
 
 from rl.events import Event, EventLog, Fault, Metrics, parse_line
-from rl.grpo.experiment import EventTracker
+from rl.grpo.config_table import RunDirs, skyrl_overrides
+from rl.grpo.experiment import EventTracker, eval_rules
+from rl.maze.run_mazes import prepare_mazes
+from rl.maze.score import GREEDY, EvalRules
+from tests.train.conftest import train_job
 
 
 def logged(capsys: pytest.CaptureFixture[str], *steps: dict[str, Any]) -> list[Event]:
@@ -68,3 +74,20 @@ def test_what_is_no_number_is_named_once(capsys: pytest.CaptureFixture[str], val
         Metrics(step=1, values={"y": 1.0}),
         Metrics(step=2, values={"y": 2.0}),
     ]
+
+
+def test_an_evaluation_says_by_which_rules_skyrl_played_it(tmp_path: Path) -> None:
+    job = train_job(tmp_path, max_reply_tokens=12, temperature=0.8)
+    cfg: Any = SkyRLTrainConfig.from_cli_overrides(skyrl_overrides(job, RunDirs(str(tmp_path), "test"), None))
+    data = job.train.data
+    expected = EvalRules(
+        eval_set_sha256=data.eval_sha256,
+        maze=data.maze,
+        max_turns=data.max_turns,
+        parsing=data.parsing,
+        max_reply_tokens=12,
+        temperature=GREEDY,
+    )
+    assert eval_rules(cfg, prepare_mazes(data)) == expected
+    cfg.generator.eval_sampling_params.temperature = 0.7
+    assert eval_rules(cfg, prepare_mazes(data)).temperature == 0.7

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from flows.deployments import deployments
+from flows.knobs import Knobs
 from flows.settings import RetrainSettings
 from tests.unit.docs.pages import PAGES, PROJECT, Found, anchors, links, spans
 
@@ -74,9 +75,15 @@ def is_setting(path: str, kind: Any) -> bool:
 
 def test_every_setting_in_backticks_is_a_field() -> None:
     rooms = "|".join(fields(RetrainSettings))
-    told = [span for span in spans() if re.fullmatch(rf"({rooms})(\.(?!json|md)[a-z_]+)+", span.text)]
+    named = re.compile(rf"(?:platform\.)?((?:{rooms})(?:\.(?!json|md)[a-z_]+)+)(?:=.*)?")
+    told = [(span, found[1]) for span in spans() if (found := named.fullmatch(span.text))]
     assert len(told) > 5
-    assert not [str(span) for span in told if not is_setting(span.text, RetrainSettings)]
+    assert not [str(span) for span, path in told if not is_setting(path, RetrainSettings)]
+
+
+def test_the_table_of_knobs_is_the_form_s() -> None:
+    text = (PROJECT / "docs" / "quickstart.md").read_text()
+    assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == list(Knobs.model_fields)
 
 
 @pytest.mark.parametrize(

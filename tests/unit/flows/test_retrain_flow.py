@@ -59,6 +59,7 @@ class Stages:
             monkeypatch.setattr(flows.retrain, name, self._stage(name))
         monkeypatch.setattr(flows.retrain, "tracked_run", self._tracked_run)
         monkeypatch.setattr(flows.retrain, "champion_to_beat", lambda *args: None)
+        monkeypatch.setattr(flows.retrain, "in_one_line", lambda report: "40/64, +7 over base, promoted")
         monkeypatch.setattr(flows.retrain, "require_proof", lambda certificate: None)
         for record in ("FinishedTraining", "ServingSide", "Evaluations", "ServedRun"):
             monkeypatch.setattr(flows.retrain, record, lambda **parts: Anything())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from flows.cli.run import overrides_of
+from flows.cli.knobs import overrides_of
 from flows.cli.typed import Ambiguous, typed
 from flows.deployments import load_deployment, load_settings, settings_type
 from flows.settings import RetrainSettings

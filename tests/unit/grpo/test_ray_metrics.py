@@ -15,6 +15,7 @@ import pytest
 from rl.events import Evaluated, EventLog, Metrics, Progress
 from rl.grpo.ray_metrics import GAUGES, PARTS, TAG_KEYS, RunGauges, readings
 from rl.maze.score import EvalReport, Outcome
+from tests.unit.samples import RULES
 
 ROOT = Path(__file__).resolve().parents[3]
 DASHBOARD = json.loads((ROOT / "docs" / "grafana" / "maze-retrain.json").read_text())
@@ -32,7 +33,7 @@ STEP = Metrics(
 
 def evaluated(num_solved: int) -> Evaluated:
     outcomes = tuple(Outcome(seed=i, solved=i < num_solved, actions="S", unparsable_replies=0) for i in range(64))
-    return Evaluated(report=EvalReport(step=4, eval_set_sha256="e" * 64, model_id="m", outcomes=outcomes))
+    return Evaluated(report=EvalReport(step=4, rules=RULES, model_id="m", outcomes=outcomes))
 
 
 def test_a_step_and_an_evaluation_set_every_gauge_and_no_other() -> None:

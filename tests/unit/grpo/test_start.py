@@ -16,6 +16,7 @@ from rl.grpo.start import NothingToGoOnFrom, OtherTraining, begin_attempt, is_fi
 from rl.maze.run_mazes import prepare_mazes
 from rl.maze.score import EvalReport
 from tests.unit.grpo.folders import write_checkpoint
+from tests.unit.samples import RULES
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainJob:
 
 
 def evaluated(step: int, text: str = "m") -> Evaluated:
-    return Evaluated(report=EvalReport(step=step, eval_set_sha256="e" * 64, model_id=text, outcomes=()))
+    return Evaluated(report=EvalReport(step=step, rules=RULES, model_id=text, outcomes=()))
 
 
 def saved(kind: Any, step: int) -> Saved:

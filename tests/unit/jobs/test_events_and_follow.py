@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows.deployments import load_settings
-from rl.events import PREFIX, Evaluated, EventLog, Fault, Metrics, Progress, Resumed, Saved, parse_line
+from rl.events import PREFIX, Evaluated, EventLog, Fault, Metrics, OtherVersion, Progress, Resumed, Saved, parse_line
 from rl.grpo.settings import TrainJob
 from rl.maze.score import EvalReport, Outcome
 from tasks.errors import LogBrokeOff, TrainingJobFailed, TrainingStalled
@@ -17,14 +17,14 @@ from tasks.jobs.follow import MAX_REREADS, FollowLimits, JobStory, follow_job
 from tasks.jobs.submit import followed_to_its_end, limits_of, submit_once
 from tasks.settings import JobSettings
 from tasks.training.train import trained_run
-from tests.unit.samples import MAZES
+from tests.unit.samples import MAZES, RULES
 
 
 def report(step: int, num_solved: int, num_mazes: int = 4) -> EvalReport:
     outcomes = tuple(
         Outcome(seed=i, solved=i < num_solved, actions="RS", unparsable_replies=0) for i in range(num_mazes)
     )
-    return EvalReport(step=step, eval_set_sha256="e" * 64, model_id="m", outcomes=outcomes)
+    return EvalReport(step=step, rules=RULES, model_id="m", outcomes=outcomes)
 
 
 def lines(*events: object) -> list[str]:
@@ -118,7 +118,6 @@ def test_an_event_survives_the_log(tmp_path: Path, capsys: pytest.CaptureFixture
     "text",
     [
         "Loading weights",
-        PREFIX + '{"kind":"evaluated"}',
         PREFIX + '{"kind":"progress","done":1,"tot',
         f"  raise ValueError('{PREFIX}')",
         f"(pid=7) {lines(Progress(done=1, total=2, text=''))[0]}",
@@ -131,6 +130,22 @@ def test_what_does_not_begin_with_the_marker_and_parse_is_text(text: str) -> Non
     sinks = RecordingSinks()
     JobStory().hear(text, sinks)
     assert sinks.heard == [text.strip()]
+
+
+BEFORE_RULES = '{"kind":"evaluated","report":{"step":4,"eval_set_sha256":"e","model_id":"m","outcomes":[]}}'
+"""An evaluation as it was told before it carried its rules."""
+
+
+@pytest.mark.parametrize("event", [BEFORE_RULES, '{"kind":"evaluated"}', '{"kind":"seen tomorrow","step":4}'])
+def test_a_whole_event_of_another_version_is_refused_and_never_passed_over(tmp_path: Path, event: str) -> None:
+    with pytest.raises(
+        OtherVersion, match=r"the job's log: an event that this version does not read .* another run_name"
+    ):
+        JobStory().hear(PREFIX + event, RecordingSinks())
+    file = tmp_path / "events.jsonl"
+    file.write_text(lines(Progress(done=1, total=2, text=""))[0].removeprefix(PREFIX) + f"\n{event}\n")
+    with pytest.raises(OtherVersion, match=r"events\.jsonl, line 2: an event that this version does not read"):
+        EventLog(file).earlier()
 
 
 def test_an_event_begins_its_line_although_another_thread_is_in_the_middle_of_one(

@@ -14,6 +14,7 @@ from tasks.jobs.follow import FollowLimits, follow_job
 from tasks.jobs.news import JobNews
 from tasks.jobs.submit import followed_to_its_end, submit_once
 from tests.recording import recording
+from tests.unit.samples import RULES
 
 LIMITS = FollowLimits(stall_timeout_s=600, reconnect_s=5)
 
@@ -79,7 +80,7 @@ class Script:
 
 def evaluated(step: int) -> str:
     outcomes = (Outcome(seed=0, solved=True, actions="S", unparsable_replies=0),)
-    report = EvalReport(step=step, eval_set_sha256="e" * 64, model_id="m", outcomes=outcomes)
+    report = EvalReport(step=step, rules=RULES, model_id="m", outcomes=outcomes)
     return PREFIX + Evaluated(report=report).model_dump_json()
 
 

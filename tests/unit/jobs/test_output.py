@@ -14,6 +14,7 @@ import pytest
 
 from rl.events import Evaluated, parse_line
 from rl.maze.score import EvalReport, Outcome
+from tests.unit.samples import RULES
 
 CLEANED = "from rl.output import clean_output; clean_output(); import os, sys, subprocess, time, signal\n"
 
@@ -92,8 +93,9 @@ def test_much_output_of_many_writers_arrives_whole_and_no_event_is_torn(tmp_path
         import threading
         from rl.events import Evaluated, EventLog
         from rl.maze.score import EvalReport, Outcome
+        from tests.unit.samples import RULES
         outcomes = tuple(Outcome(seed=i, solved=True, actions="R" * 40, unparsable_replies=0) for i in range(64))
-        event = Evaluated(report=EvalReport(step=1, eval_set_sha256="e" * 64, model_id="m", outcomes=outcomes))
+        event = Evaluated(report=EvalReport(step=1, rules=RULES, model_id="m", outcomes=outcomes))
         noise = threading.Thread(target=lambda: [os.write(2, b"noise \xff") for _ in range(2000)])
         noise.start()
         for _ in range(200):
@@ -104,7 +106,7 @@ def test_much_output_of_many_writers_arrives_whole_and_no_event_is_torn(tmp_path
     assert run_job(log, code) == 0
     text = text_of(log, "\nlast\n")
     outcomes = tuple(Outcome(seed=i, solved=True, actions="R" * 40, unparsable_replies=0) for i in range(64))
-    event = Evaluated(report=EvalReport(step=1, eval_set_sha256="e" * 64, model_id="m", outcomes=outcomes))
+    event = Evaluated(report=EvalReport(step=1, rules=RULES, model_id="m", outcomes=outcomes))
     assert text.count("noise \\xff") == 2000
     heard = [found for line in text.split("\n") if (found := parse_line(line))]
     assert heard == [event] * 200

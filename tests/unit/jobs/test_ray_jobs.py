@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -165,3 +168,26 @@ def test_resources_are_read_within_a_session(dashboard: tuple[Dashboard, str]) -
 def test_an_address_whose_module_is_missing_says_so() -> None:
     with pytest.raises(ClusterUnreachable, match="Module: moon_ray does not exist"):
         RayJobs("moon_ray://cluster/namespace")
+
+
+def test_ctrl_c_while_a_log_is_silent_comes_out_as_itself(
+    dashboard: tuple[Dashboard, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A generator that is asked for its next words cannot be closed (PEP 525): the question is taken back first."""
+    _state, address = dashboard
+    jobs = RayJobs(address)
+    jobs.submit("j", "e", {})
+    closed: list[str] = []
+
+    async def silent(submission_id: str) -> AsyncIterator[str]:
+        try:
+            await asyncio.sleep(600)
+            yield ""
+        finally:
+            closed.append(submission_id)
+
+    monkeypatch.setattr(jobs._client, "tail_job_logs", silent)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(jobs.log_lines("j", 60.0))
+    assert closed == ["j"]

@@ -47,10 +47,10 @@ def test_two_mondays_with_serving_suspended_while_a_run_trains(week: Week) -> No
     week.buy("head", "gpu-workers")
     answered: list[str] = []
     week.in_training = lambda: answered.append(week.endpoint())
-    week.run("monday-1", **SHARED)
+    week.run("monday-1", SHARED)
     assert week.endpoint() == "Running"
     week.go_to(7)
-    week.run("monday-2", **SHARED)
+    week.run("monday-2", SHARED)
     print(week.world.told())
     assert answered == ["nothing there", "away"]
     assert week.endpoint() == "Running"
@@ -101,7 +101,7 @@ def test_what_breaks_before_a_training_is_told_in_its_own_words(
     week.buy(*OWN)
     breaks(week)
     with pytest.raises(error, match=words):
-        week.run("monday-1", **{"platform.hosting.ready_timeout_s": 1800})
+        week.run("monday-1", {"platform.hosting.ready_timeout_s": 1800})
     assert week.trainings == 0
 
 
@@ -111,11 +111,11 @@ def test_a_machine_that_goes_in_a_training_ends_it_and_the_endpoint_is_back(
     week: Week, fault: str, changes: dict[str, Any]
 ) -> None:
     week.buy(*OWN)
-    week.run("monday-1", **changes)
+    week.run("monday-1", changes)
     week.go_to(7)
     week.in_training = lambda: getattr(week.world, fault)("gpu-workers-1")
     with pytest.raises(TrainingJobFailed):
-        week.run("monday-2", **changes)
+        week.run("monday-2", changes)
     assert not [each for each in week.world.every("rayclusters") if each["metadata"]["name"] == "skyrl-visgym"]
     week.world.clock.sleep(1800)
     assert week.endpoint() == "Running"
@@ -125,17 +125,17 @@ def test_an_application_that_changes_while_the_operator_writes_its_status_is_cha
     week.buy(*OWN)
     week.run("monday-1")
     week.world.faults.conflicts = 3
-    week.run("monday-2", **{"platform.serve.server.max_loras": 2})
+    week.run("monday-2", {"platform.serve.server.max_loras": 2})
     assert week.world.faults.conflicts == 0
     assert week.trainings == 2
 
 
 def test_changes_that_meet_others_are_made_again_and_the_run_succeeds(week: Week) -> None:
     week.buy("head", "gpu-workers")
-    week.run("monday-1", **SHARED)
+    week.run("monday-1", SHARED)
     week.go_to(7)
     week.world.faults.conflicts = 4
-    week.run("monday-2", **SHARED)
+    week.run("monday-2", SHARED)
     assert week.world.faults.conflicts == 0
     assert week.endpoint() == "Running"
 
@@ -149,7 +149,7 @@ def test_another_serving_image_is_refused_before_the_training_or_replaced_before
     assert week.trainings == 1
     week.in_training = lambda: runs.append(week.endpoint())
     runs: list[str] = []
-    week.run("monday-2", **{"platform.hosting.replace_serving": True})
+    week.run("monday-2", {"platform.hosting.replace_serving": True})
     assert (week.trainings, runs) == (2, ["Running"])
 
 
@@ -158,7 +158,7 @@ def test_a_kuberay_that_cannot_suspend_a_service_is_found_before_the_endpoint_is
 ) -> None:
     for week in weeks(tmp_path, monkeypatch, operator="1.6"):
         week.buy("head", "gpu-workers")
-        week.run("monday-1", **SHARED)
+        week.run("monday-1", SHARED)
         with pytest.raises(ClusterNotReady, match=r"has no spec.suspend \(it came with 1.7\)"):
-            week.run("monday-2", **SHARED)
+            week.run("monday-2", SHARED)
         assert (week.trainings, week.endpoint()) == (1, "Running")

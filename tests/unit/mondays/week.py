@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -74,11 +74,11 @@ class Week:
         """Day 0 is the first Monday."""
         self.world.clock.sleep(day * 86400 + (hour - 2) * 3600 - self.world.clock.passed_s)
 
-    def run(self, run_name: str, flow_run_id: str = "", **changes: Any) -> None:
+    def run(self, run_name: str, changes: Mapping[str, Any] | None = None) -> None:
         """The flow, as it is scheduled."""
-        overrides = {"run_name": run_name, "platform.hosting.kubeconfig": self.kubeconfig, **changes}
+        overrides = {"run_name": run_name, "platform.hosting.kubeconfig": self.kubeconfig, **(changes or {})}
         parameters = load_deployment("retrain/hyperpod", overrides)[1]
-        self._stages(run_name, flow_run_id or f"f-{run_name}", load_settings("retrain/hyperpod", overrides).hosting)
+        self._stages(run_name, f"f-{run_name}", load_settings("retrain/hyperpod", overrides).hosting)
         flows.retrain.retrain.fn(**parameters)
 
     def _stages(self, run_name: str, flow_run_id: str, hosting: Any) -> None:
@@ -96,6 +96,7 @@ class Week:
         patch.setattr(flows.retrain, "check_readiness", tasks.readiness.check.check_readiness.fn)
         patch.setattr(flows.retrain, "tracked_run", lambda *args, **kwargs: _given(context))
         patch.setattr(flows.retrain, "champion_to_beat", lambda *args: None)
+        patch.setattr(flows.retrain, "in_one_line", lambda report: "40/64, promoted")
         patch.setattr(flows.retrain, "require_proof", lambda certificate: None)
         patch.setattr(flows.retrain, "ServedRun", lambda **parts: self.served.append(parts))
         for record in ("FinishedTraining", "ServingSide", "Evaluations"):

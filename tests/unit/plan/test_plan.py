@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 import tasks.plan.write
-from flows.cli.run import as_text
 from flows.deployments import load_settings
 from flows.settings import PlanFlowSettings
 from tasks.cluster.manifests import as_yaml, ray_cluster, ray_service, service_account
@@ -192,7 +191,7 @@ def test_the_written_plan_is_what_the_flow_returns(monkeypatch: pytest.MonkeyPat
         "plan.json", "plan.md", "skyrl.yaml", "service-account.yaml", "ray-cluster.yaml", "ray-service.yaml"
     }  # fmt: skip
     assert made["expected_gpu_h"] == pytest.approx(6 * made["expected_h"]["total"], abs=0.1)
-    text = as_text(made)
+    text = tasks.plan.write.as_markdown(made)
     assert "At most 48 of the 64 evaluation mazes" in text
     assert "RayCluster maze/skyrl-visgym: 1 x ml.r5d.16xlarge, 3 x ml.g7e.12xlarge (6 GPUs)" in text
     assert text.count("not pinned yet") == 2

@@ -13,16 +13,17 @@ import pytest
 from botocore.exceptions import ClientError
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
+from pydantic import ValidationError
 
 from serving.publish import UploadFailed, try_store
 from tasks.checks import ToCheck, Unready, require_ready, run_checks, start_checks
-from tasks.clients.mlflow_check import try_registry
+from tasks.clients.mlflow_check import try_registry, try_tracking
 from tasks.errors import ClusterNotReady, TrackingUnavailable
 from tasks.readiness import check as readiness
 from tasks.readiness.check import check_readiness, others
 from tasks.readiness.settings import ReadinessSettings
 from tasks.records import Check, ClusterRef
-from tasks.settings import JobSettings
+from tasks.settings import JobSettings, TrackingSettings
 from tests.recording import recording
 
 
@@ -188,6 +189,45 @@ def test_a_registry_that_refuses_one_verb_is_named_with_its_words(
         with pytest.raises(TrackingUnavailable, match=rf"{words} \(readiness-probe-r\) failed: Permission denied"):
             try_registry(uri, "r", "s3://models/a/r")
     assert list(MlflowClient(uri).search_registered_models()) == []
+
+
+def test_a_run_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    experiment_id = MlflowClient(uri).create_experiment("mazes", str(tmp_path / "artifacts"))
+    for _ in range(2):
+        assert try_tracking(uri, "mazes", "r") == "mazes"
+    assert MlflowClient(uri).search_runs([experiment_id]) == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("get_experiment_by_name", "finding the experiment"),
+        ("create_run", "beginning a run"),
+        ("log_metric", "logging a number"),
+        ("log_text", "logging a file"),
+        ("download_artifacts", "reading what was logged"),
+    ],
+)
+def test_a_server_that_refuses_a_run_one_verb_is_named_with_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, words: str
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise MlflowException("Permission denied")
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    experiment_id = MlflowClient(uri).create_experiment("mazes", str(tmp_path / "artifacts"))
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, verb, refuse)
+        with pytest.raises(TrackingUnavailable, match=rf"{words} \(mazes\) failed: Permission denied"):
+            try_tracking(uri, "mazes", "r")
+    assert MlflowClient(uri).search_runs([experiment_id]) == []
+
+
+def test_sagemaker_s_own_mlflow_is_refused_with_what_takes_its_place() -> None:
+    uri = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/maze"
+    with pytest.raises(ValidationError, match=r"not supported(.|\n)*docker/mlflow.yaml starts one"):
+        TrackingSettings(tracking_uri=uri, outbox_dir="unused", logs_dir="unused")
 
 
 def test_a_store_that_gives_back_something_else_is_found_out() -> None:

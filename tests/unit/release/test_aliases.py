@@ -70,7 +70,9 @@ def pointed(s3: Any, server: ServerSettings) -> Champion | None:
 
 
 def settings(tracking_uri: str, server: ServerSettings) -> ChampionSettings:
-    return ChampionSettings(server=server, tracking=TrackingSettings(tracking_uri=tracking_uri, outbox_dir="unused"))
+    return ChampionSettings(
+        server=server, tracking=TrackingSettings(tracking_uri=tracking_uri, outbox_dir="unused", logs_dir="unused")
+    )
 
 
 def registry_uri(registry: ChampionRegistry) -> str:

@@ -6,6 +6,7 @@ import base64
 import io
 import itertools
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from rl.maze.eval_set import build_eval_set
 from rl.maze.grid import Direction, moved
 from rl.maze.pictures import read_grid
 from rl.maze.prompts import Move, Stop, action_text
+from rl.maze.score import GREEDY, EvalRules
 from rl.settings import DataSettings, MazeSettings
 from serving.app import serve_document
 from tasks.clients.retry import PATIENT
@@ -108,6 +110,14 @@ def test_an_agent_that_sees_the_way_solves_every_maze_that_can_be_solved_in_time
     in_time = [maze.turns_needed <= DATA.max_turns for maze in eval_set.mazes]
     assert [outcome.solved for outcome in report.outcomes] == in_time
     assert (report.step, report.model_id) == (4, "tiny:a")
+    assert report.rules == EvalRules(
+        eval_set_sha256=eval_set.sha256,
+        maze=DATA.maze,
+        max_turns=DATA.max_turns,
+        parsing=DATA.parsing,
+        max_reply_tokens=settings.play.max_reply_tokens,
+        temperature=GREEDY,
+    )
 
 
 def test_a_reply_from_another_model_ends_the_evaluation() -> None:
@@ -362,6 +372,16 @@ def test_a_serve_that_listens_elsewhere_is_named_with_both_addresses_and_nothing
 def test_a_serve_that_listens_there_or_does_not_run_yet_is_taken(options: Any) -> None:
     with http(lambda *_: (200, {"applications": {}, "http_options": options})) as url:
         assert "8000" in ServeRest(url).require_address(SERVER.listen)
+
+
+def test_a_port_that_another_process_holds_is_told_before_anything_is_deployed() -> None:
+    with socket.socket() as squatter, http(lambda *_: (200, {"applications": {}})) as url:
+        squatter.bind(("127.0.0.1", 0))
+        squatter.listen()
+        listen = f"127.0.0.1:{squatter.getsockname()[1]}"
+        for wanted in (listen, listen.replace("127.0.0.1", "0.0.0.0")):
+            with pytest.raises(RolloutFailed, match=rf"another process listens on {wanted}, where Serve would; end it"):
+                ServeRest(url).require_address(wanted)
 
 
 def test_the_base_s_own_sampling_values_do_not_count_unless_they_are_asked_for() -> None:

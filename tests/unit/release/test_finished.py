@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +13,9 @@ import tasks.release.finished
 from flows.deployments import load_settings
 from flows.settings import RetrainSettings
 from rl.grpo.settings import TrainJob
-from tasks.errors import OtherSettings
+from tasks.errors import OtherSettings, OtherVersion
 from tasks.records import FinishedTraining, PublishedAdapter, TrainingSide
-from tasks.release.finished import keep_training, recall_training
+from tasks.release.finished import FINISHED, keep_training, recall_training
 from tasks.training.best import choose_best
 from tests.recording import recording
 from tests.unit.samples import trained
@@ -60,6 +61,18 @@ def test_what_was_kept_is_recalled_whole(
     assert recalled(context, settings, order) is None, "nothing was kept yet"
     keep_training.fn(context, finished)
     assert recalled(context, settings, order) == finished
+
+
+def test_a_training_that_another_version_kept_is_refused_and_not_trained_again(
+    monkeypatch: pytest.MonkeyPatch, settings: RetrainSettings, order: TrainJob, finished: FinishedTraining
+) -> None:
+    context, _ = recording()
+    in_store(monkeypatch, finished, "a" * 64)
+    document = finished.model_dump(mode="json")
+    document["best"]["base"]["eval_set_sha256"] = document["best"]["base"].pop("rules")["eval_set_sha256"]
+    context.run.text(json.dumps(document), FINISHED)
+    with pytest.raises(OtherVersion, match=r"best\.base\.rules: Field required.*another run_name"):
+        recalled(context, settings, order)
 
 
 @pytest.mark.parametrize("sha256", [None, "b" * 64])

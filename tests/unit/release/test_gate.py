@@ -5,18 +5,20 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binom
 
-from rl.maze.score import EvalReport, Outcome
-from tasks.release.gate import CannotCompare, compare, judge, wilson_interval
+from rl.maze.score import CannotCompare, EvalReport, Outcome
+from tasks.release.gate import compare, judge
 from tasks.release.settings import GateSettings
+from tasks.release.statistics import wilson_interval
+from tests.unit.samples import OTHER_RULES, RULES, by_other_rules
 
 
-def report(solved: str, model_id: str = "m", eval_set: str = "a" * 64) -> EvalReport:
+def report(solved: str, model_id: str = "m") -> EvalReport:
     """One letter a maze: ``x`` is solved."""
     outcomes = tuple(
         Outcome(seed=seed, solved=letter == "x", actions="S", unparsable_replies=0)
         for seed, letter in enumerate(solved)
     )
-    return EvalReport(step=1, eval_set_sha256=eval_set, model_id=model_id, outcomes=outcomes)
+    return EvalReport(step=1, rules=RULES, model_id=model_id, outcomes=outcomes)
 
 
 def test_mazes_are_paired_one_by_one() -> None:
@@ -30,9 +32,30 @@ def test_the_exact_test_is_twice_the_binomial_tail() -> None:
     assert compare(report("x."), report("x.")).p_value == 1.0
 
 
-def test_other_mazes_are_not_compared() -> None:
-    with pytest.raises(CannotCompare, match="play both on the same set"):
-        compare(report("x"), report("x", eval_set="b" * 64))
+@pytest.mark.parametrize("rule", sorted(OTHER_RULES))
+def test_evaluations_by_other_rules_are_not_compared_whichever_rule_it_is(rule: str) -> None:
+    candidate, base = report("xxx", "candidate"), by_other_rules(report("...", "base"), rule)
+    with pytest.raises(
+        CannotCompare, match=rf"candidate at step 1 and base at step 1 .*: {rule}.* was .* Evaluate both"
+    ):
+        compare(candidate, base)
+    with pytest.raises(CannotCompare, match=rule):
+        judge(GateSettings(), candidate, base, None)
+    with pytest.raises(CannotCompare, match=rule):
+        judge(GateSettings(), candidate, report("...", "base"), by_other_rules(report("x..", "champion"), rule))
+
+
+def test_all_that_differs_is_named_at_once() -> None:
+    other = by_other_rules(by_other_rules(report("x"), "max_turns"), "parsing")
+    with pytest.raises(
+        CannotCompare,
+        match="max_turns was 15 for the one and 10 for the other; parsing was tolerant for the one and strict",
+    ):
+        compare(report("x"), other)
+
+
+def test_there_is_another_value_for_each_rule() -> None:
+    assert OTHER_RULES.keys() == type(RULES).model_fields.keys()
 
 
 def test_the_wilson_interval_of_62_of_64_stays_below_one() -> None:

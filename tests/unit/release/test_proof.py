@@ -15,6 +15,7 @@ from tasks.records import Certificate, PublishedAdapter, ServedEndpoint, Serving
 from tasks.release.openai_chat import Reply
 from tasks.release.proof import Heard, weigh
 from tasks.release.settings import ProofSettings
+from tests.unit.samples import RULES
 
 SETTINGS = ProofSettings(num_probes=2, max_logprob_difference=0.01)
 ADAPTER = PublishedAdapter(name="a", uri="s3://m/a", sha256="0" * 64, step=6, model_id="tiny:a")
@@ -27,7 +28,7 @@ BASE = [Reply("tiny", "('move', 0)", (-0.5, -0.2, -0.3)), Reply("tiny", "('move'
 
 def report(num_solved: int) -> EvalReport:
     outcomes = tuple(Outcome(seed=s, solved=s < num_solved, actions="S", unparsable_replies=0) for s in range(64))
-    return EvalReport(step=6, eval_set_sha256="e" * 64, model_id="m", outcomes=outcomes)
+    return EvalReport(step=6, rules=RULES, model_id="m", outcomes=outcomes)
 
 
 def proof(

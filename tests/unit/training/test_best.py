@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.errors import NothingToExport
+from tasks.errors import EvaluationsDiffer, NothingToExport
 from tasks.training.best import choose_best
-from tests.unit.samples import trained
+from tests.unit.samples import OTHER_RULES, by_other_rules, trained
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,13 @@ def test_the_best_step_has_both_an_evaluation_and_an_export(
 def test_a_run_without_such_a_step_says_what_is_missing(solved: dict[int, int], exported: list[int]) -> None:
     with pytest.raises(NothingToExport, match="choose eval_interval and export_interval with a common multiple"):
         choose_best(trained(solved, exported))
+
+
+@pytest.mark.parametrize("rule", sorted(OTHER_RULES))
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_no_step_is_best_among_evaluations_by_different_rules(rule: str, odd: int) -> None:
+    run = trained({0: 28, 10: 40, 20: 50}, [10, 20])
+    evaluations = list(run.evaluations)
+    evaluations[odd] = by_other_rules(evaluations[odd], rule)
+    with pytest.raises(EvaluationsDiffer, match=rf"no step of run r .* {rule}.*another run_name"):
+        choose_best(run.model_copy(update={"evaluations": tuple(evaluations)}))

@@ -1,0 +1,102 @@
+"""How a run's news reads in a terminal, line by line. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from tasks.watch import Ended, Moved, Numbers
+
+SOLVE_RATE, REWARD, STEP_S = "rollouts/solve_rate", "reward/avg_raw_reward", "timing/step"
+"""What the training job calls them."""
+MAX_TROUBLES = 8
+"""Different warnings and errors of jobs that the screen shows of one run."""
+_LEVEL = re.compile(r"(?<![\w.])(WARNING|WARN|ERROR|CRITICAL|FATAL)(?![\w.])[:\s]")
+_RAISED = re.compile(r"^(?:\w+\.)*\w*(Error|Exception)(:|$)")
+_NAMED = r"(?:WARNING|WARN|ERROR|CRITICAL|FATAL)"
+_PREFIX = re.compile(
+    rf"^(?:\([^)]*pid=\d+[^)]*\)\s*)*(?:{_NAMED}[:\s]\s*)?"
+    rf"(?:[\d-]+ [\d:.,]+\s*)?(?:- {_NAMED} -\s*)?(?:\[[\w./-]+:\d+\]\s*)?"
+)
+"""Who printed it, its level, when, and from which line of code."""
+
+
+def duration(seconds: float) -> str:
+    """``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 h 4 min``."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    minutes, hours = whole // 60, whole // 3600
+    if whole < 60:
+        return f"{whole} s"
+    return f"{minutes} min {whole % 60} s" if hours == 0 else f"{hours} h {minutes % 60} min"
+
+
+def title(stage: str, about: str = "") -> str:
+    """``check_readiness`` -> ``check readiness``; a call that has a name of its own goes by it."""
+    return about or stage.replace("_", " ")
+
+
+def stage_line(news: Ended) -> str:
+    """A stage that has ended: its name, what it found, how long it took."""
+    found = f"{news.found}, " if news.found else ""
+    return f"{title(news.stage, news.about):<26} {found}{duration(news.took_s)}"
+
+
+@dataclass
+class Course:
+    """How far the stage under way is."""
+
+    moved: Moved | None = None
+    numbers: dict[str, float] = field(default_factory=dict)
+
+    def hear(self, news: Moved | Numbers) -> None:
+        if isinstance(news, Numbers):
+            self.numbers |= news.values
+        else:
+            self.moved = news
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds to the end at the last step's pace; None where nobody knows."""
+        pace_s = self.numbers.get(STEP_S)
+        if self.moved is None or pace_s is None or self.moved.unit != "steps":
+            return None
+        return pace_s * (self.moved.total - self.moved.done)
+
+    def line(self) -> str:
+        """``step 3 of 16: solve rate 0.62, reward 0.41, 31 s a step, 6 min 43 s left``."""
+        if self.moved is None:
+            return ""
+        named = ((SOLVE_RATE, "solve rate"), (REWARD, "reward"))
+        told = [f"{name} {self.numbers[key]:.2f}" for key, name in named if key in self.numbers]
+        pace_s, left_s = self.numbers.get(STEP_S), self.left_s
+        told += [f"{duration(pace_s)} a step"] if pace_s is not None else []
+        told += [f"{duration(left_s)} left"] if left_s else []
+        return f"step {self.moved.done} of {self.moved.total}: {', '.join(told) or self.moved.text}"
+
+
+class Troubles:
+    """Warnings and errors among what jobs print: each once, and not without end."""
+
+    def __init__(self, most: int = MAX_TROUBLES) -> None:
+        self._most, self._seen = most, set[str]()
+
+    def heard(self, line: str) -> str:
+        """What the screen shows of this line; empty where it is no trouble, or no new one."""
+        said = _PREFIX.sub("", line).strip()
+        found, raised = _LEVEL.search(f"{line} "), _RAISED.match(said)
+        if not said or not (found or raised):
+            return ""
+        level = "error" if raised or (found and found[1] in ("ERROR", "CRITICAL", "FATAL")) else "warning"
+        return self.once(f"{level} in the job: {said}")
+
+    def once(self, text: str) -> str:
+        """The text, unless it was shown before or enough was."""
+        kind = re.sub(r"\d+|0x[0-9a-f]+", "#", text)
+        if kind in self._seen or len(self._seen) > self._most:
+            return ""
+        self._seen.add(kind)
+        if len(self._seen) > self._most:
+            return "more warnings follow; the job's log has them all"
+        return text if len(text) <= 300 else f"{text[:297]}..."
