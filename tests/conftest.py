@@ -11,10 +11,21 @@ from collections.abc import Iterator
 import boto3
 import pytest
 
+from tests import asked_of_aws
+
+asked_of_aws.install()
+
 TOOK_S: defaultdict[str, float] = defaultdict(float)
 """Seconds of each file so far. What several files share counts for the one that first asks for it."""
 DECLARED_S: dict[str, float] = {}
 """Seconds that a file says of itself: ``pytestmark = pytest.mark.slow_s(30)``."""
+
+
+@pytest.fixture(autouse=True)
+def asks_aws_only_for_what_its_roles_may() -> Iterator[None]:
+    """Whatever the code asks of AWS in any test, its role's policy in docker/iam grants."""
+    yield
+    asked_of_aws.require_granted()
 
 
 @pytest.fixture(autouse=True)

@@ -64,8 +64,10 @@ def refusal(address: str, status: int) -> str:
         return f"{address} answers 401 to a fresh session: the credentials have expired; log in again"
     return (
         f"{address} answers 403 to a fresh session; under HyperPod's private access strategy only the identity that "
-        "created the RayCluster (role and session name) may submit: create it as this identity (cluster-up), or set "
-        "hosting.access_strategy to public"
+        "created the RayCluster (role and session name) may submit, and credentials that were renewed under another "
+        "session name are another identity (EKS Pod Identity's are; docker/worker.yaml keeps one, by "
+        "AWS_ROLE_SESSION_NAME): create it as this identity (cleanup, then run again), or set hosting.access_strategy "
+        "to public"
     )
 
 

@@ -135,7 +135,9 @@ def test_refusals_say_whose_they_are_and_are_not_repeated(
     with pytest.raises(SubmissionRefused, match=r"answers 401 .* the credentials have expired; log in again"):
         RayJobs(ADDRESS)
     endpoint.identities.add(STRANGER)
-    with pytest.raises(SubmissionRefused, match=r"only the identity that created the RayCluster .*cluster-up"):
+    with pytest.raises(
+        SubmissionRefused, match=r"only the identity that created the RayCluster .*cleanup, then run again"
+    ):
         RayJobs(ADDRESS)
     assert endpoint.asked == [f"connection to maze-train by {STRANGER}"] * 2
 

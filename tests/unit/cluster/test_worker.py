@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 import yaml
@@ -136,3 +137,62 @@ def test_every_pod_of_the_service_becomes_ready(monkeypatch: pytest.MonkeyPatch)
         ports = group["template"]["spec"]["containers"][0].get("ports", [])
         asked = next((port["containerPort"] for port in ports if port["name"] == "serve"), 8000)
         assert serve["http_options"] == {"host": "0.0.0.0", "port": asked}
+
+
+@pytest.fixture
+def sts() -> Iterator[tuple[str, list[str]]]:
+    """AssumeRoleWithWebIdentity (STS API reference), and the session names that it was asked for."""
+    named: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            """Silent."""
+
+        def do_POST(self) -> None:
+            sent = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            named.append(sent["RoleSessionName"][0])
+            names = ("AccessKeyId", "SecretAccessKey", "SessionToken")
+            keys = "".join(f"<{name}>x</{name}>" for name in names) + "<Expiration>2099-01-01T00:00:00Z</Expiration>"
+            kind = "AssumeRoleWithWebIdentity"
+            result = f"<{kind}Result><Credentials>{keys}</Credentials></{kind}Result>"
+            body = f'<{kind}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/">{result}</{kind}Response>'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", named
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_worker_is_one_identity_however_often_its_credentials_are_renewed(
+    tmp_path: Path, sts: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Pod Identity webhook of EKS adds role and token file where the service account is annotated (amazon-eks-pod-
+    identity-webhook, README); the session's name is the container's own (botocore, AWS_ROLE_SESSION_NAME)."""
+    address, named = sts
+    (account,) = [doc for doc in yaml.safe_load_all(WORKER.read_text()) if doc["kind"] == "ServiceAccount"]
+    (tmp_path / "token").write_text("a token")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    injected = {
+        "AWS_ROLE_ARN": account["metadata"]["annotations"]["eks.amazonaws.com/role-arn"],
+        "AWS_WEB_IDENTITY_TOKEN_FILE": str(tmp_path / "token"),
+        "AWS_ENDPOINT_URL_STS": address,
+        "AWS_CONFIG_FILE": "/nowhere",
+    }
+    for name, value in {**environment(), **injected}.items():
+        monkeypatch.setenv(name, value)
+    for _ in range(2):
+        found = Session().get_credentials()
+        assert found
+        assert found.get_frozen_credentials().access_key == "x"
+    assert named == ["maze-worker", "maze-worker"]
+    monkeypatch.delenv("AWS_ROLE_SESSION_NAME")
+    found = Session().get_credentials()
+    assert found
+    found.get_frozen_credentials()
+    assert named[2] != "maze-worker", "what a run after a restart was refused for"
