@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
-from prefect.exceptions import ParameterTypeError
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.utilities.templating import apply_values
+from pydantic import ValidationError
 
-from flows.parts import InParts, SettingsRefused, told_for
+from flows.parts import InParts, put, told_for
+from flows.refusals import refused
 
 PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
 
@@ -45,11 +46,13 @@ def load_deployment(name: str, overrides: dict[str, Any]) -> tuple[Flow[..., Any
     flow, parameters = _flow(entry), apply_values(copy.deepcopy(entry["parameters"]), {})
     for path, value in overrides.items():
         part, inner = place_of(name, path)
-        _set(parameters.setdefault(part, {}), inner, value)
-    try:
-        validated = flow.validate_parameters(parameters)
-    except ParameterTypeError as error:
-        raise SettingsRefused(str(error)) from None
+        put(parameters.setdefault(part, {}), inner, value)
+    if knobs := get_type_hints(flow.fn).get("knobs"):
+        try:
+            knobs.model_validate(parameters["knobs"])
+        except ValidationError as error:
+            raise refused(error, knobs, {name: name for name in knobs.model_fields}) from None
+    validated = flow.validate_parameters(parameters)
     settings_type(name).of(validated["platform"], validated.get("knobs"))
     return flow, validated
 
@@ -106,12 +109,3 @@ def _entry(name: str) -> dict[str, Any]:
 
 def _flow(entry: dict[str, Any]) -> Flow[..., Any]:
     return load_flow_from_entrypoint(str(PREFECT_YAML.parent / entry["entrypoint"]))
-
-
-def _set(document: Any, path: str, value: Any) -> None:
-    *parents, last = path.split(".")
-    for key in [*parents, ""]:
-        if not isinstance(document, dict):
-            raise ValueError(f"{path}: there is nothing below {document!r}")
-        document = document.setdefault(key, {}) if key else document
-    document[last] = value

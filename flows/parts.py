@@ -12,18 +12,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from pydantic import GetJsonSchemaHandler, ValidationError
-from pydantic_core import CoreSchema, ErrorDetails
+from pydantic_core import CoreSchema
 
+from flows.refusals import SettingsRefused, refused
 from tasks.settings import Settings
 
 PLATFORM = (
     "Where and how it runs: images, clusters, addresses, engine. Comes with the deployment; leave it as it is. "
     "To see or change it: the three dots at the right, Use JSON input."
 )
-
-
-class SettingsRefused(ValueError):
-    """Knobs and platform do not make settings that can work; says each reason by the name that a person knows."""
 
 
 class InParts(Settings):
@@ -37,13 +34,13 @@ class InParts(Settings):
         """The whole; raises SettingsRefused."""
         document = copy.deepcopy(dict(platform))
         if doubled := [told_for(path, cls.knob_paths) for path in cls.knob_paths.values() if _has(document, path)]:
-            raise SettingsRefused("; ".join(doubled))
+            raise SettingsRefused(doubled)
         for name, value in knobs.model_dump().items() if knobs else ():
-            _set(document, cls.knob_paths[name], value)
+            put(document, cls.knob_paths[name], value)
         try:
             return cls.model_validate(document)
         except ValidationError as error:
-            raise SettingsRefused("; ".join(_in_words(fault, cls.knob_paths) for fault in error.errors())) from None
+            raise refused(error, cls, {path: name for name, path in cls.knob_paths.items()}) from None
 
 
 @dataclass(frozen=True)
@@ -89,13 +86,6 @@ def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
     return {key: _inlined(part, definitions) for key, part in schema.items() if key not in ("$defs", "discriminator")}
 
 
-def _in_words(fault: ErrorDetails, knob_paths: Mapping[str, str]) -> str:
-    path = ".".join(map(str, fault["loc"]))
-    knob = next((name for name, place in knob_paths.items() if place == path), "")
-    where = f"knobs.{knob}: " if knob else f"platform.{path}: " if path else ""
-    return where + fault["msg"].removeprefix("Value error, ")
-
-
 def _has(document: Any, path: str) -> bool:
     for key in path.split("."):
         if not isinstance(document, dict) or key not in document:
@@ -104,10 +94,12 @@ def _has(document: Any, path: str) -> bool:
     return True
 
 
-def _set(document: dict[str, Any], path: str, value: Any) -> None:
+def put(document: dict[str, Any], path: str, value: Any) -> None:
+    """Set what a dotted path names; raises SettingsRefused where it leads below something that has no parts."""
     *parents, last = path.split(".")
+    place: Any = document
     for key in parents:
-        document = document.setdefault(key, {})
-        if not isinstance(document, dict):
-            return
-    document[last] = value
+        place = place.setdefault(key, {})
+        if not isinstance(place, dict):
+            raise SettingsRefused([f"platform.{path}: there is nothing below {place!r}"])
+    place[last] = value

@@ -46,6 +46,10 @@ class RunLog(Protocol):
         """One that the run has already stays as it is."""
         ...
 
+    def begin(self) -> None:
+        """It goes on, whatever ended it before."""
+        ...
+
     def end(self, status: str) -> None:
         """``status`` is FINISHED, FAILED or KILLED."""
         ...

@@ -13,12 +13,16 @@ Each call is cut twice, before the other side hears of it and after it has done 
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import thread as pools
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import unified_diff
+from pprint import pformat
 from typing import Any, Literal, Protocol
 
 import aiohttp
@@ -99,16 +103,22 @@ class Wire:
 
 
 _active: list[Wire] = []
+_elsewhere = threading.local()
+"""Set in a thread while it does what another process does."""
 
 
 def every_cut(
     make: Callable[[], Trial],
     always: Callable[[Any], object] = lambda trial: None,
     ways: tuple[How, ...] = ("killed", "failed"),
+    sides: tuple[Where, ...] = ("before", "after"),
+    reads: bool = True,
 ) -> Cuts:
     """Cut ``make().run()`` everywhere; the repeated run must end where an undisturbed one does.
 
     ``always`` looks at each trial after it was cut, and once it was repeated: what must hold in between as well.
+    A long operation may be killed before its calls only (dying after one is dying before the next, but for what is done
+    between them), and of several looks in a row before the first (``reads=False``): the world is the same at all.
     """
     wanted_trial, wire = make(), Wire()
     with _wired(wire):
@@ -119,9 +129,9 @@ def every_cut(
     assert wanted_trial.state() == wanted, "done twice it does not end where it ended before"
     cuts = Cuts(wire.calls)
     assert cuts.calls, "nothing went out: is what it asks wrapped with outside()?"
-    for number in range(1, len(wire.calls) + 1):
+    for number in _to_cut(wire.calls, reads):
         for how in ways:
-            for where in ("before", "after"):
+            for where in sides:
                 cut = Cut(number, where, how)
                 _try(make(), cut, wanted, always)
                 cuts.tried.append(cut)
@@ -129,8 +139,18 @@ def every_cut(
     return cuts
 
 
+LOOK = re.compile(r"GET |POST \S+/v1/chat/|\w+\.(get_|list_|read)")
+"""A call that changes nothing outside; whatever is not known to be one is taken to change something."""
+
+
+def _to_cut(calls: Sequence[str], reads: bool) -> list[int]:
+    """Numbers of the calls to cut, from 1."""
+    looks = [False, *(LOOK.match(call) is not None for call in calls)]
+    return [number for number in range(1, len(calls) + 1) if reads or not (looks[number] and looks[number - 1])]
+
+
 def _try(trial: Trial, cut: Cut, wanted: Any, always: Callable[[Any], object]) -> None:
-    wire, ended = Wire(cut), ""
+    wire, ended, others = Wire(cut), "", set(threading.enumerate())
     with _wired(wire):
         try:
             trial.run()
@@ -138,6 +158,7 @@ def _try(trial: Trial, cut: Cut, wanted: Any, always: Callable[[Any], object]) -
             ended = "was killed"
         except Exception as error:
             ended = f"ended with {type(error).__name__}: {error}"
+        _outlast(others)
     call = wire.calls[cut.number - 1] if len(wire.calls) >= cut.number else "not reached"
     at = f"{cut} = {call}; it {ended or 'ended'}"
     always(trial)
@@ -147,7 +168,23 @@ def _try(trial: Trial, cut: Cut, wanted: Any, always: Callable[[Any], object]) -
         raise AssertionError(f"{at}; done again it ends with {type(error).__name__}: {error}") from error
     always(trial)
     found = trial.state()
-    assert found == wanted, f"{at}; done again it leaves\n{found}\nwanted\n{wanted}"
+    assert found == wanted, f"{at}; done again it leaves something else (-: wanted, +: found)\n{_diff(wanted, found)}"
+
+
+def _diff(wanted: Any, found: Any) -> str:
+    before, after = (pformat(state, width=110).splitlines() for state in (wanted, found))
+    return "\n".join(unified_diff(before, after, n=1, lineterm=""))
+
+
+def _outlast(others: set[threading.Thread]) -> None:
+    """Wait for the threads that a killed process had: their next outside call is not made either.
+
+    Servers stay, and so do the workers of thread pools, which wait for work for ever: a pool that is at work is waited
+    for by whoever opened it.
+    """
+    for thread in set(threading.enumerate()) - others - set(pools._threads_queues):
+        if "process_request" not in thread.name:
+            thread.join(timeout=20)
 
 
 def outside(fake: Any) -> Any:
@@ -174,8 +211,19 @@ class _Outside:
         setattr(self._fake, name, value)
 
 
+@contextmanager
+def elsewhere() -> Iterator[None]:
+    """What happens in the block is another process's doing: it is not cut, and not killed with this one."""
+    before = getattr(_elsewhere, "on", False)
+    _elsewhere.on = True
+    try:
+        yield
+    finally:
+        _elsewhere.on = before
+
+
 def _through[T](label: str, fault: Callable[[str], Exception], call: Callable[[], T]) -> T:
-    if not _active:
+    if not _active or getattr(_elsewhere, "on", False):
         return call()
     wire = _active[-1]
     breaks = wire.outward(label, fault)

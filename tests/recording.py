@@ -30,6 +30,9 @@ class RecordingLog:
     def params(self, params: Mapping[str, Any]) -> None:
         self.events.append(f"params {len(params)}")
 
+    def begin(self) -> None:
+        self.events.append("begin")
+
     def end(self, status: str) -> None:
         self.events.append(f"end {status}")
 

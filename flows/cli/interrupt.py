@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from flows.cli.failure import INTERRUPTED
 from flows.cli.screen import Screen
-
-INTERRUPTED = 130
 
 
 @contextmanager

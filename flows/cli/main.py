@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.cli.failure import BAD_INPUT, FAILED, NOT_RUNNING
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -38,7 +40,6 @@ HELP = """Retrain a maze agent: train it, serve it, keep it if it is better, and
 3 a service that it needs does not run - 130 stopped by Ctrl-C
 """
 RUNNING, LOOKING, SERVICES = "Train and decide", "Look", "Services"
-FAILED, BAD_INPUT, NOT_RUNNING = 1, 2, 3
 KEEP_QUIET = {
     # Prefect's log goes to its server; the screen has lines of its own.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
@@ -83,7 +84,9 @@ def plan(
     verbose: Verbose = False,
 ) -> None:
     """Say what a run on AWS would create, take and cost. Needs no account and no GPU, and creates nothing."""
-    os.environ.setdefault("PREFECT_HOME", str(_project() / ".local" / "prefect-plan"))
+    from flows.cli.services import ROOT
+
+    os.environ.setdefault("PREFECT_HOME", str(ROOT / ".local" / "prefect-plan"))
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     _run_deployment(f"plan/{profile}", knobs or [], verbose)
@@ -293,10 +296,6 @@ def _champion_line() -> str:
 
     found = standing(load_settings("rollback/local", {}))
     return found.in_words() if found else "there is no champion yet"
-
-
-def _project() -> Path:
-    return Path(__file__).resolve().parents[2]
 
 
 def main() -> None:

@@ -13,13 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.result import table
-from flows.cli.words import STEP_S, duration
+from flows.cli.words import duration
 from tasks.clients.mlflow_history import PastRun
+from tasks.training.figures import STEP
 
 ADDRESSES = {"prefect": "PREFECT_API_URL", "mlflow": "MLFLOW_TRACKING_URI", "s3": "AWS_ENDPOINT_URL"}
 ADDRESSES |= {"ray": "RAY_JOBS_ADDRESS", "serve": "SERVE_DASHBOARD"}
 RESULTS = ("base/solved", "best/solved", "best/step", "best/solve_rate", "eval_set/ceiling")
-PROMOTED = {"promote": "yes", "keep": "no (kept the champion)", "reject": "no (rejected)", "": "-"}
+PROMOTED = {"promote": "yes", "keep": "no, kept", "reject": "no", "": "-"}
 
 
 def services_table(pids: Mapping[str, int], addresses: Mapping[str, str]) -> Table:
@@ -33,7 +34,7 @@ def services_table(pids: Mapping[str, int], addresses: Mapping[str, str]) -> Tab
 
 def running_line(run: PastRun, is_known: bool) -> str:
     """One run under way: its step, the time that is left, how it does. ``is_known``: Prefect says that it runs."""
-    total, pace_s = run.param("max_steps"), run.metrics.get(STEP_S)
+    total, pace_s = run.param("max_steps"), run.metrics.get(STEP)
     parts = [f"step {run.step} of {total}" if total else f"step {run.step}"]
     if total.isdigit() and pace_s:
         parts.append(f"{duration(pace_s * max(0, int(total) - run.step))} left in training")
@@ -48,17 +49,17 @@ def runs_table(runs: Sequence[PastRun]) -> RenderableType:
     """The last runs."""
     if not runs:
         return Text("no run yet; `maze-retrain run` makes one")
-    columns = [("run", False), ("state", False), ("began", False), ("steps", True), ("best solve rate", True)]
-    columns += [("promoted", False), ("took", True)]
-    return table(columns, [_row(run) for run in runs])
+    columns = [("run", False), ("state", False), ("began", False), ("steps", True), ("solved", True)]
+    columns += [("gate", False), ("took", True)]
+    return table(columns, [_row(run) for run in runs], can_fold=False)
 
 
 def _row(run: PastRun) -> tuple[object, ...]:
     rate = run.best_solve_rate
-    took = duration((run.ended_ms - run.started_ms) / 1000) if run.ended_ms else ""
-    began = f"{datetime.fromtimestamp(run.started_ms / 1000, UTC):%Y-%m-%d %H:%M}"
+    took = f"{(run.ended_ms - run.started_ms) / 60_000:.0f} min" if run.ended_ms else ""
+    began = f"{datetime.fromtimestamp(run.started_ms / 1000, UTC):%m-%d %H:%M}"
     rated = "" if rate is None else f"{rate:.0%}"
-    return run.name, run.state.lower(), began, run.step, rated, PROMOTED.get(run.decision, run.decision), took
+    return run.name, run.state.lower(), began, run.step, rated, run.decision, took
 
 
 def comparison(runs: Sequence[PastRun]) -> RenderableType:

@@ -20,11 +20,20 @@ DECISIONS = {
 }
 
 
-def table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[object]], title: str = "") -> Table:
+def table(
+    columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[object]], title: str = "", can_fold: bool = True
+) -> Table:
     """A plain table; a column is its head and whether it holds numbers."""
-    made = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    made = Table(
+        box=box.SIMPLE_HEAD,
+        title=title or None,
+        title_justify="left",
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, 0 if not can_fold else 1),
+    )
     for head, is_number in columns:
-        made.add_column(head, justify="right" if is_number else "left", overflow="fold")
+        made.add_column(head, justify="right" if is_number else "left", overflow="fold", no_wrap=not can_fold)
     for row in rows:
         made.add_row(*("" if cell is None else str(cell) for cell in row))
     return made
@@ -70,7 +79,7 @@ def places(report: Mapping[str, Any], flow_run_url: str, ray_url: str) -> list[t
 
 def result_of_run(report: Mapping[str, Any], flow_run_url: str, ray_url: str) -> list[RenderableType]:
     """A finished run, from the table to the two questions that anybody can ask the endpoint."""
-    parts: list[RenderableType] = [evaluations(report), Text(gate_sentence(report)), Text("")]
+    parts: list[RenderableType] = [Text(""), evaluations(report), Text(""), Text(gate_sentence(report)), Text("")]
     found = [(name, url) for name, url in places(report, flow_run_url, ray_url) if url]
     parts += [Text(f"{name:<10}{url}") for name, url in found]
     parts += [Text(f"{'took':<10}{duration(report['wall_s'])}")]

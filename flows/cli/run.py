@@ -11,18 +11,17 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel
 from rich.console import Console
 
-from flows.cli.failure import Failure, failure_of
+from flows.cli.failure import DONE, FAILED, INTERRUPTED, Failure, failure_of
 from flows.cli.interrupt import told_of_interrupts
 from flows.cli.result import leftovers, show
 from flows.cli.screen import Screen
 from flows.cli.services import BadKnob, require, take_local_store
 from flows.cli.typed import Ambiguous
+from tasks.records import Record
 from tasks.watch import watched_by
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 _PLACEHOLDER = re.compile(r"\{\{\s*\$(\w+)\s*\}\}")
 
 
@@ -48,9 +47,9 @@ def run_deployment(name: str, arguments: Sequence[str], screen: Screen, is_verbo
 
 def prepared(name: str, arguments: Sequence[str]) -> tuple[Any, dict[str, Any]]:
     """The flow and its validated parameters; the environment has what the deployment's runs get."""
-    from flows.cli.knobs import overrides_of, refusal
-    from flows.deployments import UnknownSetting, deployments, job_env, load_deployment, settings_type
-    from flows.parts import SettingsRefused
+    from flows.cli.knobs import overrides_of
+    from flows.deployments import UnknownSetting, deployments, job_env, load_deployment
+    from flows.refusals import SettingsRefused
 
     known = deployments()
     if name not in known:
@@ -64,7 +63,7 @@ def prepared(name: str, arguments: Sequence[str]) -> tuple[Any, dict[str, Any]]:
     except (UnknownSetting, Ambiguous) as error:
         raise BadKnob(str(error)) from error
     except SettingsRefused as error:
-        raise refusal(error, settings_type(name)) from error
+        raise BadKnob("\n".join(error.reasons)) from error
     os.environ.update(job_env(name))
     return flow, parameters
 
@@ -90,8 +89,8 @@ def show_result(screen: Screen, result: Any) -> None:
     elif isinstance(result, dict) and "model_id" in result:
         solved = f"{result['solved']} of {result['num_mazes']} mazes"
         screen.line(f"{result['model_id']} solves {solved}; {result['mlflow']['url']}")
-    elif isinstance(result, BaseModel) and hasattr(result, "in_words"):
-        screen.line(result.in_words())  # type: ignore[attr-defined]
+    elif isinstance(result, Record):
+        screen.line(result.in_words())
     else:
         screen.line(str(result))
 

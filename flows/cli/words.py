@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from tasks.training.figures import REWARD, SOLVE_RATE, STEP
 from tasks.watch import Ended, Moved, Numbers
 
-SOLVE_RATE, REWARD, STEP_S = "rollouts/solve_rate", "reward/avg_raw_reward", "timing/step"
-"""What the training job calls them."""
 MAX_TROUBLES = 8
 """Different warnings and errors of jobs that the screen shows of one run."""
 _LEVEL = re.compile(r"(?<![\w.])(WARNING|WARN|ERROR|CRITICAL|FATAL)(?![\w.])[:\s]")
@@ -59,7 +58,7 @@ class Course:
     @property
     def left_s(self) -> float | None:
         """Seconds to the end at the last step's pace; None where nobody knows."""
-        pace_s = self.numbers.get(STEP_S)
+        pace_s = self.numbers.get(STEP)
         if self.moved is None or pace_s is None or self.moved.unit != "steps":
             return None
         return pace_s * (self.moved.total - self.moved.done)
@@ -70,7 +69,7 @@ class Course:
             return ""
         named = ((SOLVE_RATE, "solve rate"), (REWARD, "reward"))
         told = [f"{name} {self.numbers[key]:.2f}" for key, name in named if key in self.numbers]
-        pace_s, left_s = self.numbers.get(STEP_S), self.left_s
+        pace_s, left_s = self.numbers.get(STEP), self.left_s
         told += [f"{duration(pace_s)} a step"] if pace_s is not None else []
         told += [f"{duration(left_s)} left"] if left_s else []
         return f"step {self.moved.done} of {self.moved.total}: {', '.join(told) or self.moved.text}"

@@ -75,7 +75,8 @@ def tell(context: RunContext, left: Sequence[Leftover]) -> None:
     assumed = f", {unseen} of them {NOT_LOOKED_AT} (their price is assumed)" if unseen else ""
     cost = usd_per_h(left)
     context.page.say(f"{len(left)} things of {context.run_name} are left{assumed}; together {cost:.2f} USD an hour")
-    context.stages.found(f"{len(left)} things are left{assumed}, {cost:.2f} USD an hour" if left else "nothing is left")
+    count = "1 thing is left" if len(left) == 1 else f"{len(left)} things are left"
+    context.stages.found(f"{count}{assumed}, {cost:.2f} USD an hour" if left else "nothing is left")
 
 
 @contextmanager
@@ -113,7 +114,7 @@ def parts_of(context: RunContext, scope: CleanupScope, order: Order) -> list[Lef
     cleanup, hosting, cluster = scope.cleanup, scope.hosting, scope.cluster
 
     def connect() -> RayJobs:
-        return RayJobs(cluster.jobs_address)
+        return RayJobs(cluster.jobs_address, marks=context.marks)
 
     @cache
     def kube() -> KubeRay:

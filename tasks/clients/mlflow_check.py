@@ -14,7 +14,7 @@ from mlflow.exceptions import MlflowException
 
 from tasks.errors import TrackingUnavailable
 
-PROBE = "readiness-probe"
+PROBE, PROBE_TAG = "readiness-probe", "maze.probe"
 HOST_REFUSED = "Invalid Host header"
 """MLflow's own words (mlflow/server/security_utils.py, INVALID_HOST_MSG)."""
 
@@ -31,8 +31,11 @@ def try_tracking(tracking_uri: str, experiment: str, name: str) -> str:
         found = client.get_experiment_by_name(experiment)
         step = "creating the experiment"
         experiment_id = found.experiment_id if found else client.create_experiment(experiment)
+        step = "taking away what an earlier look left"
+        for left in client.search_runs([experiment_id], f"tags.`{PROBE_TAG}` = '{name}'"):
+            client.delete_run(left.info.run_id)
         step = "beginning a run"
-        run_id = client.create_run(experiment_id, run_name=f"{PROBE}-{name}", tags={"maze.probe": name}).info.run_id
+        run_id = client.create_run(experiment_id, run_name=f"{PROBE}-{name}", tags={PROBE_TAG: name}).info.run_id
         step = "logging a number"
         client.log_metric(run_id, PROBE, 1.0, step=1)
         step = "logging a file"
@@ -50,7 +53,7 @@ def try_tracking(tracking_uri: str, experiment: str, name: str) -> str:
 def _read_back(client: MlflowClient, run_id: str, name: str) -> None:
     seen = client.get_run(run_id).data
     text = Path(client.download_artifacts(run_id, f"{PROBE}.txt")).read_text()
-    if (seen.metrics.get(PROBE), seen.tags.get("maze.probe"), text) != (1.0, name, name):
+    if (seen.metrics.get(PROBE), seen.tags.get(PROBE_TAG), text) != (1.0, name, name):
         raise MlflowException(f"it gave back {dict(seen.metrics)} and {text!r}, not what was logged")
 
 

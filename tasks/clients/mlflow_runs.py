@@ -54,9 +54,11 @@ class MlflowRun:
             seen, now_ms = self._logged(), int(time.time() * 1000)
             named = {metric_key(name): value for name, value in values.items() if self._takes(name)}
             fresh = [Metric(key, value, now_ms, step) for key, value in named.items() if (key, step) not in seen]
+            # Where no answer comes, nobody knows what arrived: MLflow is asked before it is told again.
+            self._seen = None
             for start in range(0, len(fresh), _MAX_METRICS_PER_BATCH):
                 self._client.log_batch(self.run_id, metrics=fresh[start : start + _MAX_METRICS_PER_BATCH])
-            seen |= {(metric.key, step) for metric in fresh}
+            self._seen = seen | {(metric.key, step) for metric in fresh}
 
     def _takes(self, name: str) -> bool:
         key = metric_key(name)
@@ -90,6 +92,11 @@ class MlflowRun:
     def file(self, path: Path, folder: str) -> None:
         with told_apart():
             self._client.log_artifact(self.run_id, str(path), folder)
+
+    def begin(self) -> None:
+        """It goes on, whatever ended it before."""
+        with told_apart():
+            self._client.update_run(self.run_id, status="RUNNING")
 
     def end(self, status: str) -> None:
         """End it, and those of its children that are open; ``status`` is FINISHED, FAILED or KILLED."""

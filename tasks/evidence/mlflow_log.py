@@ -36,6 +36,9 @@ class MlflowTaker:
         address = Address(**arguments.pop("address"))
         try:
             tell(self._run(address), entry.verb, arguments)
+            if entry.verb == "end":
+                # What is told from now on is told by a run that goes on: its children are opened anew.
+                self._known.clear()
         except TrackingUnavailable as error:
             raise ObserverAway(str(error)) from error
 
@@ -97,6 +100,10 @@ class KeptLog:
     def tags(self, tags: Mapping[str, str]) -> None:
         self._put("tags", tags=dict(tags))
 
+    def begin(self) -> None:
+        """It goes on: what an earlier attempt says of its end, and could not say until now, is not the end of this."""
+        self._put("begin")
+
     def end(self, status: str) -> None:
         """``status`` is FINISHED, FAILED or KILLED."""
         self._put("end", status=status)
@@ -118,6 +125,8 @@ def tell(run: MlflowRun, verb: str, arguments: Mapping[str, Any]) -> None:
             run.file(Path(arguments["path"]), arguments["folder"])
         case "tags":
             run.tags(arguments["tags"])
+        case "begin":
+            run.begin()
         case "end":
             run.end(arguments["status"])
         case unknown:

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from rl.maze.score import EvalReport
 from tasks.release.statistics import wilson_interval
-from tasks.training.train import AFTER, REWARD, STEP, TIMES
+from tasks.training.figures import AFTER, REWARD, STEP, TIMES
 
 
 def solve_rate_curve(
@@ -55,7 +55,6 @@ def training_curve(numbers: Mapping[int, Mapping[str, float]], title: str) -> Fi
     _stack(below, steps, [numbers[step] for step in steps])
     below.set(xlabel="training step", ylabel="seconds")
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
-    below.margins(y=0.08)
     below.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
     return figure
 
@@ -70,6 +69,8 @@ def _stack(axes: Axes, steps: Sequence[int], numbers: Sequence[Mapping[str, floa
         if any(seconds):
             axes.bar(steps, seconds, bottom=top, label=label)
             top = [a + b for a, b in zip(top, seconds, strict=True)]
+    # Bars on bars: matplotlib leaves no margin above where one of them ends.
+    axes.set_ylim(0, 1.08 * max(top, default=1.0))
 
 
 def save_png(figure: Figure, path: Path) -> Path:

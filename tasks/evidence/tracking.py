@@ -50,6 +50,7 @@ def tracked_run(
         opened.tags({DESCRIPTION: note})
     with _outboxes(settings, runs) as (to_mlflow, taker, to_page):
         run = KeptLog(to_mlflow, taker, Address(run_id=opened.run_id), opened.url, run_name)
+        run.begin()
         logs_dir = Path(settings.logs_dir, run_name)
         context = _context(run_name, run, PrefectPage(run_name, to_page.put), logs_dir)
         context.page.say(f"MLflow: {run.url}")
@@ -136,6 +137,9 @@ class Unrecorded:
         """Nothing was kept."""
 
     def params(self, params: Mapping[str, Any]) -> None:
+        """Kept nowhere."""
+
+    def begin(self) -> None:
         """Kept nowhere."""
 
     def end(self, status: str) -> None:

@@ -35,11 +35,18 @@ UNFINISHED = ("PENDING", "RUNNING")
 class RayJobs:
     """The jobs of one cluster. Every request renews a session that has ended and outlasts a server that stumbles.
 
+    ``marks`` go with every job that is submitted here, into its metadata: whose it is.
+
     Raises ClusterUnreachable when nobody answers, SubmissionRefused when the cluster will not have us.
     """
 
-    def __init__(self, address: str, sleep: Callable[[float], object] = time.sleep) -> None:
-        self._address, self._sleep = address, sleep
+    def __init__(
+        self,
+        address: str,
+        sleep: Callable[[float], object] = time.sleep,
+        marks: Mapping[str, str] | None = None,
+    ) -> None:
+        self._address, self._sleep, self._marks = address, sleep, dict(marks or {})
         self._client = self._connect(OPENING_PAUSES_S)
 
     def submission_ids(self) -> list[str]:
@@ -60,7 +67,7 @@ class RayJobs:
                     entrypoint=entrypoint,
                     runtime_env={"env_vars": env_vars},
                     entrypoint_num_cpus=1,
-                    metadata=dict(metadata or {}),
+                    metadata={**self._marks, **(metadata or {})},
                 )
             except RuntimeError as error:
                 # An earlier try arrived and its answer did not.

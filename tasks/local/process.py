@@ -16,6 +16,9 @@ from pathlib import Path
 
 import psutil
 
+_LOOKS = 100
+"""For free ports side by side."""
+
 
 class ServiceFailed(RuntimeError):
     """A local service did not come up."""
@@ -54,20 +57,24 @@ def is_port_free(port: int) -> bool:
 
 
 def choose_port(preferred: int, say: Callable[[str], object], what: str, num_ports: int = 1) -> int:
-    """The preferred port, or another free one - and then says so; the first of ``num_ports`` that are all free."""
+    """The preferred port, or another free one - and then says so; the first of ``num_ports`` that are all free.
+
+    Raises ServiceFailed where none are found.
+    """
 
     def are_free(first: int) -> bool:
         return all(is_port_free(port) for port in range(first, first + num_ports))
 
     if are_free(preferred):
         return preferred
-    port = 0
-    while not port or not are_free(port):
+    for _ in range(_LOOKS):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-    say(f"port {preferred} is taken by another process, {what} uses {port}")
-    return port
+            port: int = probe.getsockname()[1]
+        if are_free(port):
+            say(f"port {preferred} is taken by another process, {what} uses {port}")
+            return port
+    raise ServiceFailed(f"{what} needs {num_ports} free ports side by side, and none were found in {_LOOKS} looks")
 
 
 class Processes:

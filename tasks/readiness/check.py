@@ -55,7 +55,7 @@ def asked_nodes(
     if cluster.own_job:
         return [Check(name="the nodes", holds=True, found=f"not asked: {cluster.own_job} trains on them")]
     return check_nodes(
-        lambda: RayJobs(cluster.jobs_address),
+        lambda: RayJobs(cluster.jobs_address, marks=context.marks),
         cluster.job,
         ready_job(settings.nodes, needs, context.run_name),
         StoreCheck(adapters_uri=needs.adapters_uri, name=f"{context.run_name}-job", timeout_s=settings.timeout_s),

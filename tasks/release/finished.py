@@ -14,6 +14,7 @@ from rl.proof.settings import Questions
 from serving.publish import AdapterStore
 from serving.settings import ServerSettings
 from tasks.errors import OtherVersion
+from tasks.jobs.news import training_log
 from tasks.records import FinishedTraining
 from tasks.run import RunContext
 from tasks.stage import stage
@@ -47,6 +48,8 @@ def recall_training(
     manifest = store.manifest()
     if store.uri != found.adapter.uri or manifest is None or manifest.adapter_sha256 != found.adapter.sha256:
         return None
+    # The attempt that it was ends with this run, however an earlier one ended.
+    training_log(context.run, found.best.run.attempt).begin()
     context.page.say(
         f"step {found.adapter.step} of this run is trained, published ({found.adapter.sha256[:12]}) and probed: no "
         "cluster is needed for that"

@@ -51,7 +51,7 @@ def _decide(settings: GateSettings, base: Comparison, champion: Comparison | Non
         wanted = f"at least {settings.min_margin_over_base} more won than lost and p<={settings.max_p_value:g}"
         return "reject", f"{figures}; {wanted} was wanted"
     if champion is None:
-        return "promote", f"{figures}; there is no champion yet"
+        return "promote", f"{figures}; there was no champion to beat"
     figures = f"{champion.wins} mazes won and {champion.losses} lost against the champion {champion.reference}"
     if champion.margin < settings.min_margin_over_champion:
         return "keep", f"{figures}; at least {settings.min_margin_over_champion} more won than lost was wanted"

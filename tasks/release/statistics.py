@@ -24,14 +24,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Share:
-    """So many of so many, with its 95% Wilson interval."""
+    """So many of so many."""
 
     num_solved: int
     num_mazes: int
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        return wilson_interval(self.num_solved, self.num_mazes)
 
 
 def wilson_interval(num_solved: int, num_mazes: int, confidence: float = 0.95) -> tuple[float, float]:

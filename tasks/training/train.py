@@ -10,19 +10,7 @@ from tasks.jobs.run_job import run_job
 from tasks.records import ClusterRef, MazesRef, TrainedRun
 from tasks.run import RunContext
 from tasks.stage import stage
-
-TIMES = {
-    "timing/generate": "rollouts",
-    "timing/fwd_logprobs_values_reward": "log-probabilities",
-    "timing/train_critic_and_policy": "update",
-    "timing/sync_weights": "weights to the engine",
-}
-"""Parts of a training step, as SkyRL names them -> what they are called."""
-STEP, AFTER = "timing/step", {"timing/eval": "evaluation", "timing/save_checkpoints": "checkpoint"}
-"""The whole step, and what comes after some steps."""
-REWARD = "reward/avg_raw_reward"
-CURVES = (*TIMES, STEP, *AFTER, REWARD)
-"""Numbers of a step that a run's pictures show."""
+from tasks.training.figures import CURVES
 
 
 @stage

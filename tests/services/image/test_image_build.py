@@ -21,7 +21,6 @@ import psutil
 import pytest
 import requests
 import yaml
-from moto.server import ThreadedMotoServer
 
 from tasks.errors import ImageBuildFailed, RegistryRefused
 from tasks.image.build import Yard, environments, order_of
@@ -29,6 +28,7 @@ from tasks.image.buildx import BuildxBuilder
 from tasks.image.registry import MANIFESTS, Credentials, ImageRegistry
 from tasks.image.settings import BuildxImages, CodeBuildImages, ImageSpec
 from tasks.records import ImageRef
+from tests.moto_server import moto_server
 from tests.services.image.build_rig import PASSWORD, Rig, build_rig
 from tests.services.image.rig_packages import RigUnavailable
 from tests.unit.image.codebuild_api import Build, codebuild_api
@@ -222,10 +222,6 @@ def test_a_wrong_password_is_an_error_and_the_right_one_is_left_nowhere(
 def test_the_buildspec_builds_what_codebuild_is_sent(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "NO_PROXY": "127.0.0.1"}.items():
         monkeypatch.setenv(name, value)
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*moto.get_host_and_port()))
-    boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="builds")
     plain = settings_for(rig, tmp_path, "COPY docker /opt/docker\n", "by-codebuild")
     shared = plain.model_dump(exclude={"kind", "builder", "network", "grace_s"})
     settings = CodeBuildImages(
@@ -235,13 +231,12 @@ def test_the_buildspec_builds_what_codebuild_is_sent(rig: Rig, tmp_path: Path, m
         buildspec=str(ROOT / "docker/buildspec.yml"),
         poll_s=0.1,
     )
-    try:
-        with codebuild_api() as (fake, url):
-            monkeypatch.setenv("AWS_ENDPOINT_URL_CODEBUILD", url)
-            fake.on_start = lambda build, request: run_buildspec(rig, tmp_path, build, request)
-            made = environments(settings, print)["it"]
-    finally:
-        moto.stop()
+    with moto_server() as aws, codebuild_api() as (fake, url):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", aws)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_CODEBUILD", url)
+        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="builds")
+        fake.on_start = lambda build, request: run_buildspec(rig, tmp_path, build, request)
+        made = environments(settings, print)["it"]
     _, layers = pulled(rig, made)
     assert any("opt/docker/Dockerfile" in layer.getnames() for layer in layers)
 

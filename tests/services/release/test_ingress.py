@@ -11,9 +11,9 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from serving.champion import Champion, ChampionObject
+from tests.moto_server import moto_server
 
 pytestmark = pytest.mark.slow_s(60)
 ROOT = Path(__file__).resolve().parents[3]
@@ -32,11 +32,9 @@ ASKED = (
 @pytest.fixture(scope="module")
 def moto() -> Iterator[dict[str, str]]:
     """The environment that points at it."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
     identity = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1"}
-    yield {**identity, "AWS_ENDPOINT_URL": "http://{}:{}".format(*server.get_host_and_port()), "NO_PROXY": "127.0.0.1"}
-    server.stop()
+    with moto_server() as url:
+        yield {**identity, "AWS_ENDPOINT_URL": url, "NO_PROXY": "127.0.0.1"}
 
 
 @pytest.fixture

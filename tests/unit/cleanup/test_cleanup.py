@@ -10,7 +10,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from rl.events import Stored, parse_line
 from rl.grpo.clean import CleanJob, main
@@ -29,6 +28,7 @@ from tasks.jobs.api import JobState
 from tasks.jobs.news import JobNews
 from tasks.run import Attempt
 from tasks.settings import JobSettings
+from tests.moto_server import moto_server
 from tests.recording import recording
 
 BY_HAND = Order()
@@ -84,12 +84,9 @@ class FakeJobs:
 
 @pytest.fixture(scope="module")
 def s3() -> Any:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
     keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "region_name": "us-east-1"}
-    yield boto3.client("s3", endpoint_url=f"http://{host}:{port}", **keys)
-    server.stop()
+    with moto_server() as url:
+        yield boto3.client("s3", endpoint_url=url, **keys)
 
 
 @pytest.fixture

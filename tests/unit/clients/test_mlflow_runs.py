@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 
 from tasks.clients.mlflow_runs import LEFT_OUT_TAG, MlflowRuns, metric_key
 from tasks.errors import TrackingRefused, TrackingUnavailable
@@ -18,7 +20,9 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def runs(uri: str, request: pytest.FixtureRequest) -> MlflowRuns:
+def runs(uri: str, request: pytest.FixtureRequest, tmp_path: Path) -> MlflowRuns:
+    # Without a place of its own, a store in SQLite keeps artifacts in the folder that the process started in.
+    MlflowClient(uri).create_experiment(request.node.name, (tmp_path / "artifacts").as_uri())
     return MlflowRuns(uri, request.node.name)
 
 
@@ -90,6 +94,25 @@ def test_a_figure_told_again_adds_nothing_and_each_attempt_has_its_own(runs: Mlf
     assert [[point.value for point in points] for points in history] == [[57.0], [20.0]]
 
 
+def test_a_figure_whose_answer_was_lost_is_told_again_and_stands_there_once(
+    runs: MlflowRuns, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, run, log_batch = MlflowClient(uri), runs.open("r", "pipeline", {}), MlflowClient.log_batch
+
+    def arrives(*args: Any, **kwargs: Any) -> None:
+        log_batch(*args, **kwargs)
+        raise MlflowException("the connection was reset")
+
+    for step in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr(MlflowClient, "log_batch", arrives)
+            with pytest.raises(TrackingUnavailable, match="reset"):
+                run.metrics(step, {"loss": 57.0})
+        run.metrics(step, {"loss": 57.0, "late": 1.0})
+    for name in ("loss", "late"):
+        assert [point.step for point in client.get_metric_history(run.run_id, name)] == [1, 2]
+
+
 def test_parameters_that_differ_from_the_kept_ones_are_named(runs: MlflowRuns) -> None:
     run = runs.open("r", "pipeline", {})
     assert run.params({"a.b": 1, "c": "x"}) == {}
@@ -106,10 +129,7 @@ def test_the_end_of_a_run_ends_its_open_children_and_no_others(runs: MlflowRuns,
     assert states == ["FINISHED", "FAILED", "FINISHED", "RUNNING"]
 
 
-def test_an_artifact_is_read_back_and_a_missing_one_is_none(
-    runs: MlflowRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_artifact_is_read_back_and_a_missing_one_is_none(runs: MlflowRuns) -> None:
     run = runs.open("r", "pipeline", {})
     run.text("hello", "a/b.json")
     assert (run.read("a/b.json"), run.read("a/c.json"), run.read("b.json")) == ("hello", None, None)

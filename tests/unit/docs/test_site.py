@@ -36,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def browser_page(site: Path) -> Iterator[tuple[Page, list[str]]]:
     """A page in a browser, and the addresses that it asked for besides files."""
     if CHROMIUM is None:
-        pytest.skip("no chromium on this machine")
+        pytest.skip("no chromium on this machine: apt-get install chromium runs it")
     asked: list[str] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])

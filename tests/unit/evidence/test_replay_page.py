@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from rl.maze.grid import generate_maze
 from rl.maze.pictures import render
@@ -20,6 +20,8 @@ from tests.unit.evidence.replay_samples import GAME, ODD_REPLIES, players
 from tests.unit.samples import SEEDS
 
 CHROMIUM = shutil.which("chromium")
+TURN_MS = 600
+"""What the page takes for a turn."""
 pytestmark = pytest.mark.slow_s(15)
 
 
@@ -32,7 +34,7 @@ def played() -> list[Player]:
 def page(tmp_path_factory: pytest.TempPathFactory, played: list[Player]) -> Iterator[Page]:
     """The page in a browser; whatever it asks for, or complains about, ends the test."""
     if CHROMIUM is None:
-        pytest.skip("no chromium on this machine")
+        pytest.skip("no chromium on this machine: apt-get install chromium runs it")
     path = tmp_path_factory.mktemp("page") / "replays.html"
     path.write_text(replay_page("r <b>1</b>", "about", played))
     troubles: list[str] = []
@@ -42,7 +44,10 @@ def page(tmp_path_factory: pytest.TempPathFactory, played: list[Player]) -> Iter
         opened.on("request", lambda request: None if request.url == path.as_uri() else troubles.append(request.url))
         opened.on("console", lambda message: troubles.append(message.text))
         opened.on("pageerror", lambda error: troubles.append(str(error)))
+        # The page's time is the test's: a slow machine skips no turn.
+        opened.clock.install(time=0)
         opened.goto(path.as_uri())
+        opened.clock.pause_at(1)
         yield opened
         browser.close()
     assert [trouble for trouble in troubles if "Content Security Policy" not in trouble] == []
@@ -124,9 +129,16 @@ def test_play_goes_to_the_end_and_pause_stops_it(page: Page) -> None:
     page.click("[data-filter=all]")
     page.click("[data-maze='0']")
     page.keyboard.press(" ")
-    expect(page.locator("#turn")).to_have_text(re.compile("turn 2 of"))
+    page.clock.run_for(2 * TURN_MS)
+    assert page.inner_text("#turn").startswith("turn 2 of")
     page.keyboard.press(" ")
     assert page.inner_text("#play").endswith("play")
+    page.clock.run_for(3 * TURN_MS)
+    assert page.inner_text("#turn").startswith("turn 2 of")
+    page.keyboard.press(" ")
+    page.clock.run_for(100 * TURN_MS)
+    _, turn, _, turns = page.inner_text("#turn").split()
+    assert (turn, page.inner_text("#play")[-4:]) == (turns, "play")
     page.keyboard.press("n")
     assert page.inner_text("#player-title").startswith("Maze 2:")
     page.keyboard.press("Escape")

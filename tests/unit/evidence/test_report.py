@@ -34,7 +34,7 @@ from tasks.release.settings import GateSettings
 from tasks.run import StageBook
 from tasks.settings import dotted
 from tasks.training.best import choose_best
-from tasks.training.train import REWARD
+from tasks.training.figures import REWARD
 from tests.recording import recording
 from tests.unit.samples import RULES, SEEDS, certificate_of, report, trained, walk
 

@@ -51,7 +51,7 @@ REPORT: dict[str, Any] = {
         "wins": 16,
         "losses": 0,
         "p_value": 0.00003,
-        "reason": "16 mazes won and 0 lost against the base, p=3e-05; there is no champion yet",
+        "reason": "16 mazes won and 0 lost against the base, p=3e-05; there was no champion to beat",
     },
     "served": {"url": "http://127.0.0.1:5", "base_model_id": "tiny", "adapter_model_id": "tiny:r-step-4"},
     "wall_s": 886.0,
@@ -306,8 +306,8 @@ def test_the_result_has_the_evaluations_the_gate_in_a_sentence_and_where_to_look
     [
         (
             {},
-            "Step 4 is promoted: it is champion now. 16 mazes won and 0 lost against the base, p=3e-05 (there is no "
-            "champion yet); 49 of 64 mazes through the endpoint, 49 in training.",
+            "Step 4 is promoted: it is champion now. 16 mazes won and 0 lost against the base, p=3e-05 (there was "
+            "no champion to beat); 49 of 64 mazes through the endpoint, 49 in training.",
         ),
         (
             {"decision": "keep", "reason": "1 mazes won and 1 lost against the champion c; at least 1 more was wanted"},

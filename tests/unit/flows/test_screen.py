@@ -165,7 +165,7 @@ def test_the_first_stage_that_failed_is_kept_and_so_is_what_clean_up_found() -> 
             Ended("run_training", "", "failed", "", 3.0),
             Began("clean_up"),
             Table("left", rows),
-            Ended("clean_up", "", "failed", "1 things are left", 1.0),
+            Ended("clean_up", "", "failed", "1 thing is left", 1.0),
         ]
     )
     assert screen.failed_stage == "run training"

@@ -13,7 +13,7 @@ from prefect.utilities.schema_tools import ValidationError, validate
 from prefect.utilities.templating import apply_values
 
 from flows.deployments import UnknownDeployment, deployments, job_env, load_deployment, load_settings
-from flows.parts import SettingsRefused
+from flows.refusals import SettingsRefused
 from flows.settings import RetrainSettings
 from rl.grpo.config_table import RunDirs, skyrl_overrides
 from rl.grpo.job import CannotStart, check_before_start
@@ -72,7 +72,10 @@ def test_prefect_s_server_takes_every_deployment_as_it_is_filled_in(name: str) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"platform.train.grpo.learning_rat": 1}, "platform.train.grpo.learning_rat: Extra inputs are not permitted"),
+        (
+            {"platform.train.grpo.learning_rat": 1},
+            "platform.train.grpo.learning_rat: there is no such setting; was learning_rate meant",
+        ),
         ({"platform.train.lora.rank": 64}, "lora.rank is 64, the engine serves at most engine.max_lora_rank 32"),
         ({"eval_interval": 5}, r"no step up to 16 has both an evaluation \(every 5\) and an export \(every 4\)"),
         ({"platform.train.engine.colocate": True}, "engine.colocate needs sleep mode"),

@@ -156,7 +156,7 @@ def test_all_checkpoints_broken_is_refused_unless_a_restart_is_asked_for(
         assert "global_step_4 is passed over" in str(refused.value)
         assert "train.restart=true" in str(refused.value)
     capsys.readouterr()
-    asked = job.model_copy(update={"platform.train": job.train.model_copy(update={"restart": True})})
+    asked = job.model_copy(update={"train": job.train.model_copy(update={"restart": True})})
     assert begin(asked, log) is None
     heard = told(capsys)
     assert heard[:3] == [*FIRST[:2], Resumed(attempt=2, step=0, path="")]
@@ -202,7 +202,7 @@ def test_a_run_that_had_ended_tells_its_story_again_and_trains_nothing(
 
 
 def test_a_restart_is_no_other_training(job: TrainJob) -> None:
-    asked = job.model_copy(update={"platform.train": job.train.model_copy(update={"restart": True})})
+    asked = job.model_copy(update={"train": job.train.model_copy(update={"restart": True})})
     assert asked.adds_steps_to(job.model_dump_json()) == 0
 
 

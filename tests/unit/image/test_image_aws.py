@@ -14,7 +14,6 @@ from typing import Any
 import boto3
 import pytest
 import requests
-from moto.server import ThreadedMotoServer
 
 from tasks.errors import AwsRefused, ImageBuildFailed
 from tasks.image.build import Yard, builder_of, environments, order_of
@@ -23,6 +22,7 @@ from tasks.image.ecr import Ecr
 from tasks.image.registry import ImageRegistry
 from tasks.image.settings import CodeBuildImages, ImageSpec
 from tasks.records import ImageRef
+from tests.moto_server import moto_server
 from tests.unit.image.codebuild_api import Build, FakeCodeBuild, codebuild_api
 from tests.unit.image.registry_api import FakeRegistry, registry_api
 
@@ -96,11 +96,8 @@ def fails(build: Build) -> None:
 
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with moto_server() as url:
+        yield url
 
 
 @pytest.fixture

@@ -194,9 +194,14 @@ def test_a_registry_that_refuses_one_verb_is_named_with_its_words(
 def test_a_run_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     experiment_id = MlflowClient(uri).create_experiment("mazes", str(tmp_path / "artifacts"))
+    # What a process that was killed in the middle left there, and another run's, which may be under way.
+    left, other = (
+        MlflowClient(uri).create_run(experiment_id, tags={"maze.probe": name}).info.run_id for name in ("r", "other")
+    )
     for _ in range(2):
         assert try_tracking(uri, "mazes", "r") == "mazes"
-    assert MlflowClient(uri).search_runs([experiment_id]) == []
+    assert [run.info.run_id for run in MlflowClient(uri).search_runs([experiment_id])] == [other]
+    assert MlflowClient(uri).get_run(left).info.lifecycle_stage == "deleted"
 
 
 @pytest.mark.parametrize(

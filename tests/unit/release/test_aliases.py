@@ -9,7 +9,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from serving.app import champion_uri
 from serving.champion import Champion, ChampionMoved, ChampionObject
@@ -21,6 +20,7 @@ from tasks.release.aliases import ChampionRegistry, registry_of
 from tasks.release.champion import move_champion, promote_adapter
 from tasks.release.settings import ChampionSettings
 from tasks.settings import TrackingSettings
+from tests.moto_server import moto_server
 from tests.recording import recording
 from tests.unit.samples import SERVER, certificate_of
 
@@ -32,10 +32,8 @@ def tracking_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    yield "http://{}:{}".format(*server.get_host_and_port())
-    server.stop()
+    with moto_server() as url:
+        yield url
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
@@ -19,6 +18,7 @@ from tasks.errors import NoSuchAdapter
 from tasks.records import PublishedAdapter
 from tasks.release.aliases import ChampionRegistry
 from tests.every_cut import every_cut
+from tests.moto_server import moto_server
 
 pytestmark = pytest.mark.slow_s(35)
 MODEL, POINTER = "tiny-adapters", "s3://models/adapters/tiny.champion.json"
@@ -78,15 +78,12 @@ def quick_database() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def world(quick_database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
     identity = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": "us-east-1"}
-    # One for all: making a client costs more than what is asked with it.
-    s3 = boto3.client("s3", endpoint_url=f"http://{host}:{port}", **identity)
-    s3.create_bucket(Bucket="models")
-    yield World(tmp_path_factory.mktemp("mlflow"), s3)
-    server.stop()
+    with moto_server() as url:
+        # One for all: making a client costs more than what is asked with it.
+        s3 = boto3.client("s3", endpoint_url=url, **identity)
+        s3.create_bucket(Bucket="models")
+        yield World(tmp_path_factory.mktemp("mlflow"), s3)
 
 
 class Moves:

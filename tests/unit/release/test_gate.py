@@ -69,7 +69,7 @@ BASE = "x" * 10 + "." * 20
 @pytest.mark.parametrize(
     ("candidate", "champion", "decision", "reason"),
     [
-        ("x" * 20 + "." * 10, None, "promote", "no champion yet"),
+        ("x" * 20 + "." * 10, None, "promote", "no champion to beat"),
         ("x" * 20 + "." * 10, "x" * 18 + "." * 12, "promote", "2 mazes won and 0 lost against the champion"),
         ("x" * 20 + "." * 10, "x" * 20 + "." * 10, "keep", "0 mazes won and 0 lost against the champion"),
         ("x" * 20 + "." * 10, "x" * 22 + "." * 8, "keep", "0 mazes won and 2 lost"),

@@ -84,4 +84,4 @@ def test_detours_lower_the_efficiency_and_lengths_are_counted_apart() -> None:
     assert path_efficiency([8, 10], [8, 5]) == pytest.approx(0.75)
     assert path_efficiency([], []) is None
     assert solved_by_length([True, False, True], [7, 9, 9]) == {7: Share(1, 1), 9: Share(1, 2)}
-    assert Share(62, 64).interval == pytest.approx((0.893, 0.991), abs=1e-3)
+    assert wilson_interval(62, 64) == pytest.approx((0.893, 0.991), abs=1e-3)

@@ -9,12 +9,12 @@ from typing import Any
 import boto3
 import numpy as np
 import pytest
-from moto.server import ThreadedMotoServer
 from safetensors.numpy import save_file
 
 from serving.publish import AdapterStore, PublishJob, publish
 from serving.retire import adapters_of, retire
 from tests.every_cut import every_cut
+from tests.moto_server import moto_server
 
 pytestmark = pytest.mark.slow_s(45)
 MODULE = "model.language_model.layers.0.self_attn.q_proj"
@@ -22,16 +22,13 @@ MODULE = "model.language_model.layers.0.self_attn.q_proj"
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[Any]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
     identity = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": "us-east-1"}
-    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", **identity)
-    for bucket in ("plain", "versioned"):
-        client.create_bucket(Bucket=bucket)
-    client.put_bucket_versioning(Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
-    yield client
-    server.stop()
+    with moto_server() as url:
+        client = boto3.client("s3", endpoint_url=url, **identity)
+        for bucket in ("plain", "versioned"):
+            client.create_bucket(Bucket=bucket)
+        client.put_bucket_versioning(Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
+        yield client
 
 
 @pytest.fixture(scope="module")

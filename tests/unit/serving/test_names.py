@@ -12,12 +12,12 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
-from moto.server import ThreadedMotoServer
 
 from serving import names
 from serving.champion import Champion, ChampionObject
 from serving.names import NamedLocks, Newest, Remembered, StoreAway, adapter_names, champion_name
 from serving.store import BRISK
+from tests.moto_server import moto_server
 
 IDENTITY: Any = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": "us-east-1"}
 AWAY = EndpointConnectionError(endpoint_url="http://s3")
@@ -150,13 +150,10 @@ def test_s3_that_accepts_and_never_answers_is_given_up_after_seconds() -> None:
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[Any]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", **IDENTITY)
-    client.create_bucket(Bucket="models")
-    yield client
-    server.stop()
+    with moto_server() as url:
+        client = boto3.client("s3", endpoint_url=url, **IDENTITY)
+        client.create_bucket(Bucket="models")
+        yield client
 
 
 def test_the_champion_is_whom_the_object_names(s3: Any) -> None:

@@ -16,8 +16,9 @@ from tasks.jobs.api import JobState
 from tasks.jobs.follow import JobStory
 from tasks.jobs.news import JobNews
 from tasks.jobs.submit import entrypoint, submit_once
+from tasks.records import TrainedRun
 from tasks.settings import JobSettings, dotted
-from tasks.training.train import order_training, takes_up
+from tasks.training.train import order_training, takes_up, trained_run
 from tests.recording import RecordingLog, recording
 from tests.unit.samples import MAZES, report
 
@@ -156,3 +157,17 @@ def test_each_attempt_s_figures_evaluations_and_settings_are_a_run_of_their_own(
     assert "evaluations/step_000016.json" in second.texts
     assert "evaluations/step_000016.json" not in first.texts
     assert [event for event in events if event.startswith("metrics")] == ["metrics 13", "metrics 13", "metrics 16"]
+
+
+def test_what_pictures_show_of_each_step_is_kept_and_can_be_read_again(order: TrainJob) -> None:
+    story, sinks = JobStory(), JobNews(recording()[0])
+    told = {"timing/step": 50.0, "reward/avg_raw_reward": 0.5, "policy/lr": 1e-5}
+    for event in (
+        Resumed(step=0, path=""),
+        Evaluated(report=report(0, 20)),
+        Metrics(step=1, values=told),
+    ):
+        story.hear(PREFIX + event.model_dump_json(), sinks)
+    run = trained_run(order, MAZES, story)
+    assert run.numbers[1] == {"timing/step": 50.0, "reward/avg_raw_reward": 0.5}
+    assert TrainedRun.model_validate_json(run.model_dump_json()) == run
