@@ -37,7 +37,7 @@ from tasks.cluster.create import (
 )
 from tasks.cluster.wait import ensure_cluster
 from tasks.evidence.report import in_one_line, write_report
-from tasks.evidence.tracking import tracked_run
+from tasks.evidence.tracking import About, tracked_run
 from tasks.image.build import build_images
 from tasks.readiness.check import check_readiness
 from tasks.records import Evaluations, FinishedTraining, ImageRef, MazesRef, ServedRun, ServingSide
@@ -60,9 +60,9 @@ def retrain(knobs: Knobs, platform: RetrainPlatform) -> State[dict[str, Any]]:
     Raises NotProven, after the report is written, when the endpoint serves something else than was trained.
     """
     settings = RetrainSettings.of(platform, knobs)
-    params, note = settings.model_dump(mode="json"), settings.report.note
-    name, links = run_name_of(knobs, platform), settings.links
-    with tracked_run(settings.tracking, name, params, note=note, links=links) as context:
+    name, about = run_name_of(knobs, platform), About("flows/retrain.py:retrain", settings.description)
+    params, links = settings.params(name), settings.links
+    with tracked_run(settings.tracking, name, params, about=about, links=links) as context:
         mazes = prepare_data(context, settings.train.data)
         order = order_training(context, settings.train, mazes)
         finished = recall_training(context, order, settings.serve.server, settings.questions)

@@ -81,6 +81,39 @@ class RetrainSettings(InParts):
         """How the endpoint's evaluation is played: the mazes and rules of training's."""
         return EvaluationSettings(data=self.train.data, play=self.play)
 
+    def params(self, run_name: str) -> dict[str, Any]:
+        """What MLflow keeps: every setting by its path; knobs, and what follows from them, by bare names."""
+        train, document = self.train, self.model_dump(mode="json")
+        knobs = {name: _at(document, path) for name, path in self.knob_paths.items()}
+        resolved = {
+            "run_name": run_name,
+            "profile": self.report.profile,
+            "base_model": self.serve.server.base_model_id,
+            "device": train.engine.device,
+            "dtype": train.engine.dtype,
+            "num_gpus": train.num_gpus,
+            "lora_rank": train.lora.rank,
+            "rollouts_per_step": train.grpo.mazes_per_step * train.grpo.rollouts_per_maze,
+            "updates_per_step": train.grpo.update_epochs * train.grpo.mazes_per_step // train.grpo.mini_batch_mazes,
+            "num_train_mazes": train.data.num_train_mazes,
+            "max_turns": train.data.max_turns,
+        }
+        return {**document, **knobs, **resolved}
+
+    @property
+    def description(self) -> str:
+        """The run in a few sentences."""
+        train, grpo, maze = self.train, self.train.grpo, self.train.data.maze
+        return (
+            f"{self.report.note}\n\n"
+            * bool(self.report.note)
+            + f"GRPO on {self.serve.server.base_model_id} with a LoRA adapter of rank {train.lora.rank}: "
+            f"{grpo.max_steps} steps of {grpo.mazes_per_step} mazes, each played {grpo.rollouts_per_maze} times, at a "
+            f"learning rate of {grpo.learning_rate:g}. Mazes have {maze.height}x{maze.width} cells, an episode at most "
+            f"{train.data.max_turns} turns. The mazes of {train.data.eval_manifest} are played every "
+            f"{train.eval_interval} steps. Profile {self.report.profile}."
+        )
+
     @property
     def links(self) -> dict[str, str]:
         """Where a run is looked at, besides MLflow."""
@@ -279,6 +312,14 @@ class PromoteSettings(InParts, ChampionSettings):
 
 class RollbackSettings(InParts, ChampionSettings):
     """Everything the rollback flow needs."""
+
+
+def _at(document: Mapping[str, Any], path: str) -> Any:
+    """What a dotted path leads to."""
+    found: Any = document
+    for part in path.split("."):
+        found = found[part]
+    return found
 
 
 RetrainPlatform = Annotated[dict[str, Any], PlatformOf(RetrainSettings)]

@@ -17,6 +17,36 @@ FLOW_RUN = "maze.flow_run_id"
 Outcome = Literal["running", "completed", "failed", "stopped"]
 
 
+@dataclass(frozen=True)
+class Dataset:
+    """Mazes that a run was made from or measured on, as MLflow names inputs of a run."""
+
+    name: str
+    digest: str
+    """SHA-256; MLflow keeps its first 36 characters."""
+    context: str
+    """What for: training, selection."""
+    source: dict[str, Any]
+    """Where they come from: a manifest's path, or the seeds that they are drawn from."""
+    profile: dict[str, Any]
+    """How many, how large, how many anybody can solve."""
+
+
+@dataclass(frozen=True)
+class MadeModel:
+    """An adapter that a run made, as MLflow lists a run's models."""
+
+    name: str
+    """Unlike that of any other: it says run and step."""
+    step: int
+    params: dict[str, str]
+    """Where it lies, and what it was made from."""
+    metrics: dict[str, float]
+    """Of its evaluation; told with the adapter, so that MLflow links them."""
+    dataset: tuple[str, str] = ("", "")
+    """Name and digest of the mazes that it was evaluated on."""
+
+
 class RunLog(Protocol):
     """One run in MLflow: what people compare. Telling it something neither waits nor fails."""
 
@@ -37,6 +67,18 @@ class RunLog(Protocol):
     def file(self, path: Path, folder: str) -> None: ...
 
     def tags(self, tags: Mapping[str, str]) -> None: ...
+
+    def inputs(self, datasets: Sequence[Dataset]) -> None:
+        """What it was made from, or measured on."""
+        ...
+
+    def table(self, rows: Sequence[Mapping[str, Any]], artifact_path: str) -> None:
+        """Rows with the same keys, as a table that MLflow's pages compare across runs."""
+        ...
+
+    def model(self, made: MadeModel) -> None:
+        """An adapter that it made; told again it changes nothing."""
+        ...
 
     def read(self, artifact_path: str) -> str | None:
         """What an earlier attempt kept under this path; raises TrackingUnavailable."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.run import RunContext
+from tasks.run import Dataset, MadeModel, RunContext
 
 
 class RecordingLog:
@@ -15,9 +15,13 @@ class RecordingLog:
     def __init__(self, events: list[str], run_id: str, url: str = "http://mlflow") -> None:
         self.events, self.run_id, self.url = events, run_id, url
         self.texts: dict[str, str] = {}
+        self.tables: dict[str, list[dict[str, Any]]] = {}
+        self.models: dict[str, MadeModel] = {}
+        self.figures: dict[tuple[int, str], float] = {}
         self.children: dict[str, RecordingLog] = {}
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        self.figures |= {(step, name): value for name, value in values.items()}
         self.events.append(f"metrics {step}")
 
     def text(self, text: str, artifact_path: str) -> None:
@@ -29,6 +33,17 @@ class RecordingLog:
 
     def params(self, params: Mapping[str, Any]) -> None:
         self.events.append(f"params {len(params)}")
+
+    def inputs(self, datasets: Sequence[Dataset]) -> None:
+        self.events.append(f"inputs {', '.join(dataset.context for dataset in datasets)}")
+
+    def table(self, rows: Sequence[Mapping[str, Any]], artifact_path: str) -> None:
+        self.tables[artifact_path] = [dict(row) for row in rows]
+        self.events.append(f"table {artifact_path}")
+
+    def model(self, made: MadeModel) -> None:
+        self.models[made.name] = made
+        self.events.append(f"model {made.name}")
 
     def begin(self) -> None:
         self.events.append("begin")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,23 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.utils.validation import MAX_ENTITY_KEY_LENGTH, MAX_PARAM_VAL_LENGTH, _validate_metric_name
 
+from tasks.clients.mlflow_inputs import log_inputs, log_model, log_table
 from tasks.errors import TrackingRefused, TrackingUnavailable
+from tasks.run import Dataset, MadeModel
 
 RUN_NAME_TAG, ROLE_TAG, PARENT_TAG = "maze.run_name", "maze.role", "mlflow.parentRunId"
+FLOW_RUNS_TAG = "maze.flow_runs"
+"""Prefect's flow runs that worked on it, in order."""
 LEFT_OUT_TAG = "maze.metrics_left_out"
+EXPERIMENT_TAGS = {
+    "mlflow.experimentKind": "custom_model_development",
+    "mlflow.note.content": (
+        "Retraining of a vision-language agent that walks 2D mazes from pictures. One run a retraining, with the "
+        "curves that led to its result; its attempts at training, with every number of SkyRL's, are its children. "
+        "Tick runs and press Compare. What each name means: docs/mlflow.md."
+    ),
+}
+"""What MLflow's page says of the experiment, where this project made it."""
 _TO_ENCODE = re.compile(r"[^A-Za-z0-9_./ -]")
 _MAX_PARAMS_PER_BATCH = 100
 _MAX_METRICS_PER_BATCH = 1000
@@ -85,6 +98,16 @@ class MlflowRun:
         with told_apart():
             self._client.log_batch(self.run_id, tags=[RunTag(key, value) for key, value in tags.items()])
 
+    def joined(self, flow_run_id: str) -> int:
+        """Note that this flow run works on it; counts, from 1, those that did so far."""
+        with told_apart():
+            known = [
+                name for name in self._client.get_run(self.run_id).data.tags.get(FLOW_RUNS_TAG, "").split() if name
+            ]
+            names = known if flow_run_id in known else [*known, flow_run_id or "none"]
+            self._client.set_tag(self.run_id, FLOW_RUNS_TAG, " ".join(names))
+        return len(names)
+
     def text(self, text: str, artifact_path: str) -> None:
         with told_apart():
             self._client.log_text(self.run_id, text, artifact_path)
@@ -92,6 +115,18 @@ class MlflowRun:
     def file(self, path: Path, folder: str) -> None:
         with told_apart():
             self._client.log_artifact(self.run_id, str(path), folder)
+
+    def inputs(self, datasets: Sequence[Dataset]) -> None:
+        with told_apart():
+            log_inputs(self._client, self.run_id, datasets)
+
+    def table(self, rows: Sequence[Mapping[str, Any]], artifact_path: str) -> None:
+        with told_apart():
+            log_table(self._client, self.run_id, rows, artifact_path)
+
+    def model(self, made: MadeModel) -> None:
+        with told_apart():
+            log_model(self._client, self.run_id, made)
 
     def begin(self) -> None:
         """It goes on, whatever ended it before."""
@@ -129,7 +164,9 @@ class MlflowRuns:
                     f"MLflow's experiment {experiment} is deleted; bring it back (mlflow experiments restore "
                     f"--experiment-id {found.experiment_id}) or name another one in tracking.experiment"
                 )
-            self._experiment_id: str = found.experiment_id if found else self._client.create_experiment(experiment)
+            self._experiment_id: str = (
+                found.experiment_id if found else self._client.create_experiment(experiment, tags=EXPERIMENT_TAGS)
+            )
 
     def open(self, run_name: str, role: str, tags: Mapping[str, str], parent_id: str = "") -> MlflowRun:
         """Find or make the run that has this role for the pipeline run ``run_name``, and mark it RUNNING.

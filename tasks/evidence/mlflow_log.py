@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tasks.clients.mlflow_runs import MlflowRun, MlflowRuns
 from tasks.errors import TrackingUnavailable
 from tasks.evidence.outbox import Entry, ObserverAway, Outbox
+from tasks.run import Dataset, MadeModel
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,15 @@ class KeptLog:
     def tags(self, tags: Mapping[str, str]) -> None:
         self._put("tags", tags=dict(tags))
 
+    def inputs(self, datasets: Sequence[Dataset]) -> None:
+        self._put("inputs", datasets=[asdict(dataset) for dataset in datasets])
+
+    def table(self, rows: Sequence[Mapping[str, Any]], artifact_path: str) -> None:
+        self._put("table", rows=[dict(row) for row in rows], artifact_path=artifact_path)
+
+    def model(self, made: MadeModel) -> None:
+        self._put("model", made=asdict(made))
+
     def begin(self) -> None:
         """It goes on: what an earlier attempt says of its end, and could not say until now, is not the end of this."""
         self._put("begin")
@@ -125,6 +135,13 @@ def tell(run: MlflowRun, verb: str, arguments: Mapping[str, Any]) -> None:
             run.file(Path(arguments["path"]), arguments["folder"])
         case "tags":
             run.tags(arguments["tags"])
+        case "inputs":
+            run.inputs([Dataset(**dataset) for dataset in arguments["datasets"]])
+        case "table":
+            run.table(arguments["rows"], arguments["artifact_path"])
+        case "model":
+            made = arguments["made"]
+            run.model(MadeModel(**{**made, "dataset": tuple(made["dataset"])}))
         case "begin":
             run.begin()
         case "end":

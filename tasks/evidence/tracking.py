@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,24 @@ from tasks.evidence.mlflow_log import Address, KeptLog, MlflowTaker
 from tasks.evidence.outbox import Outbox
 from tasks.evidence.prefect_attempts import attempts_of, own_flow_run_id
 from tasks.evidence.prefect_page import PageTaker, PrefectPage, log_warning
+from tasks.evidence.source import source_tags
 from tasks.evidence.watched_page import WatchedPage
-from tasks.run import Page, RunContext, RunLog, StageBook
+from tasks.run import Dataset, MadeModel, Page, RunContext, RunLog, StageBook
 from tasks.settings import TrackingSettings, dotted
 from tasks.watch import Opened, Warned, teller
 
 DESCRIPTION = "mlflow.note.content"
 """The tag that MLflow's page shows as a run's description."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What a run's page in MLflow says of it."""
+
+    entry_point: str
+    """File and function of the flow."""
+    description: str
+    """In a few sentences."""
 
 
 @contextmanager
@@ -36,7 +48,7 @@ def tracked_run(
     params: Mapping[str, Any],
     role: str = "pipeline",
     tags: Mapping[str, str] | None = None,
-    note: str = "",
+    about: About | None = None,
     links: Mapping[str, str] | None = None,
 ) -> Iterator[RunContext]:
     """A run in MLflow, open while the block runs: FINISHED after it, FAILED on an error, KILLED on a stop.
@@ -46,8 +58,8 @@ def tracked_run(
     runs = MlflowRuns(settings.tracking_uri, settings.experiment)
     opened = runs.open(run_name, role, tags or {})
     changed = opened.params(dotted(params))
-    if note:
-        opened.tags({DESCRIPTION: note})
+    opened.tags({**source_tags(about.entry_point), DESCRIPTION: about.description} if about else {})
+    attempt = opened.joined(own_flow_run_id())
     with _outboxes(settings, runs) as (to_mlflow, taker, to_page):
         run = KeptLog(to_mlflow, taker, Address(run_id=opened.run_id), opened.url, run_name)
         run.begin()
@@ -60,7 +72,16 @@ def tracked_run(
         if changed:
             _tell_what_changed(context, params, changed)
         with _ended_by_its_verdict(run):
-            yield context
+            try:
+                yield context
+            finally:
+                run.metrics(attempt, stage_seconds(context))
+
+
+def stage_seconds(context: RunContext) -> dict[str, float]:
+    """How long each stage took, and the whole."""
+    stages = {f"stage/{name}_s": round(seconds, 3) for name, seconds in context.stages.seconds().items()}
+    return {**stages, "stage/whole_run_s": round(context.wall_s, 3)}
 
 
 def _tell_what_changed(context: RunContext, params: Mapping[str, Any], changed: Mapping[str, tuple[str, str]]) -> None:
@@ -131,6 +152,15 @@ class Unrecorded:
         """Kept nowhere."""
 
     def tags(self, tags: Mapping[str, str]) -> None:
+        """Kept nowhere."""
+
+    def inputs(self, datasets: Sequence[Dataset]) -> None:
+        """Kept nowhere."""
+
+    def table(self, rows: Sequence[Mapping[str, Any]], artifact_path: str) -> None:
+        """Kept nowhere."""
+
+    def model(self, made: MadeModel) -> None:
         """Kept nowhere."""
 
     def read(self, artifact_path: str) -> None:

@@ -39,6 +39,9 @@ class JobNews:
         if self._order is not None:
             self._log.params(dotted(self._order.model_dump(mode="json")))
 
+    def finished(self) -> None:
+        """The job has ended well, and all of its news is told."""
+
     def line(self, text: str) -> None:
         self._keep(text)
         self._page.job_line(text)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from pydantic import BaseModel
 
 from tasks.jobs.follow import JobStory
@@ -13,9 +16,18 @@ from tasks.records import ClusterRef
 from tasks.run import RunContext
 from tasks.watch import Following
 
+MakeNews = Callable[[RunContext, Any, Callable[[str], object]], JobNews]
+"""Of the context, the job's order and what takes its lines."""
+
 
 def run_job(
-    context: RunContext, cluster: ClusterRef, stage: str, module: str, order: BaseModel, take_up: TakeUp = equal_only
+    context: RunContext,
+    cluster: ClusterRef,
+    stage: str,
+    module: str,
+    order: BaseModel,
+    take_up: TakeUp = equal_only,
+    make_news: MakeNews = JobNews,
 ) -> JobStory:
     """Run one module on the cluster as the job ``<run>-<stage>-<attempt>`` and follow it to its end.
 
@@ -29,5 +41,7 @@ def run_job(
     story = JobStory(submission_id=submission_id)
     with kept_log(context, submission_id) as log:
         context.tell(Following(submission_id, str(log.path or "")))
-        news = JobNews(context, order, log.line)
-        return followed_to_its_end(jobs, submission_id, news, limits_of(cluster.job), story)
+        news = make_news(context, order, log.line)
+        followed_to_its_end(jobs, submission_id, news, limits_of(cluster.job), story)
+        news.finished()
+    return story

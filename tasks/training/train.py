@@ -11,6 +11,7 @@ from tasks.records import ClusterRef, MazesRef, TrainedRun
 from tasks.run import RunContext
 from tasks.stage import stage
 from tasks.training.figures import CURVES
+from tasks.training.news import TrainingNews
 
 
 @stage
@@ -32,7 +33,7 @@ def run_training(context: RunContext, order: TrainJob, mazes: MazesRef, cluster:
 
     Raises TrainingJobFailed, TrainingStalled or OtherSettings. A flow that is cancelled stops the job.
     """
-    story = run_job(context, cluster, "train", "rl.grpo.job", order, takes_up)
+    story = run_job(context, cluster, "train", "rl.grpo.job", order, takes_up, TrainingNews)
     return trained_run(order, mazes, story)
 
 

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from prefect.client.base import PrefectHttpxSyncClient
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tasks.cleanup.order import Order
@@ -28,7 +28,7 @@ def prefect(env: dict[str, str], *arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def created_runs(client: httpx.Client, deployment_id: str) -> list[dict[str, Any]]:
+def created_runs(client: PrefectHttpxSyncClient, deployment_id: str) -> list[dict[str, Any]]:
     asked = {"flow_runs": {"deployment_id": {"any_": [deployment_id]}}}
     return client.post("/flow_runs/filter", json=asked).raise_for_status().json()
 
@@ -38,7 +38,8 @@ def test_a_run_that_crashed_is_cleaned_up_by_its_name(services: dict[str, str]) 
     with ThreadPoolExecutor() as both:
         list(both.map(lambda pool: prefect(services, *CREATE, pool), ("local", "hyperpod")))
     prefect(services, "--no-prompt", "deploy", "--all")
-    with httpx.Client(base_url=services["PREFECT_API_URL"], timeout=30) as client:
+    # Prefect's own: while its database is busy the server answers 503, and means "again".
+    with PrefectHttpxSyncClient(base_url=services["PREFECT_API_URL"], timeout=30) as client:
 
         def deployment(name: str) -> str:
             return client.get(f"/deployments/name/{name}").raise_for_status().json()["id"]

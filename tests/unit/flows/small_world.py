@@ -13,7 +13,7 @@ import json
 import shlex
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,6 +40,7 @@ from rl.settings import DataSettings, MazeSettings
 from serving.adapter import file_sha256
 from serving.publish import PublishJob, publish
 from serving.store_check import CHECK as STORE_CHECK
+from tasks.run import Dataset, MadeModel
 from tests.every_cut import elsewhere, outside
 
 STOPS = action_text(Stop())
@@ -302,7 +303,8 @@ class Runs:
 
     def __init__(self, run_id: str = "p") -> None:
         self.run_id = run_id
-        self.kept: dict[str, dict[Any, Any]] = {"params": {}, "metrics": {}, "texts": {}, "files": {}, "tags": {}}
+        kinds = ("params", "metrics", "texts", "files", "tags", "inputs", "tables", "models")
+        self.kept: dict[str, dict[Any, Any]] = {kind: {} for kind in kinds}
         self.children: dict[str, Runs] = {}
 
     def params(self, params: Mapping[str, Any]) -> None:
@@ -322,6 +324,16 @@ class Runs:
 
     def read(self, artifact_path: str) -> str | None:
         return self.kept["texts"].get(artifact_path)
+
+    def inputs(self, datasets: Sequence[Dataset]) -> None:
+        self.kept["inputs"].update({(one.name, one.digest): one.context for one in datasets})
+
+    def table(self, rows: Sequence[Mapping[str, Any]], artifact_path: str) -> None:
+        self.kept["tables"][artifact_path] = [dict(row) for row in rows]
+
+    def model(self, made: MadeModel) -> None:
+        """MLflow finds the model by its name and run, and keeps each figure once."""
+        self.kept["models"].setdefault(made.name, made)
 
     def begin(self) -> None:
         self.kept["tags"].pop("status", None)
