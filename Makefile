@@ -12,7 +12,7 @@ LOCAL := .venv/bin/python -m tasks.local
 # Addresses of the running services, for whatever follows in the same shell.
 WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/prefect PREFECT_LOGGING_COLORS=false &&
 
-.PHONY: help setup up down run run-long status plan base-model deploy worker chat rollback cleanup bench bench-curves bench-serving check test test-isa architecture docs lock
+.PHONY: help setup up down run run-long status plan base-model deploy worker chat rollback cleanup bench bench-curves bench-judge bench-serving check test test-isa test-visgym architecture docs lock
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -83,6 +83,9 @@ bench-curves: up ## learning curves of ours and of stock SkyRL, an hour: make be
 bench: up ## a GRPO step of ours against stock SkyRL: make bench [ROUNDS=2] [VISGYM=folder]
 	@$(WITH_SERVICES) .venv/bin/python -m bench.grpo $(if $(ROUNDS),rounds=$(ROUNDS)) $(if $(VISGYM),visgym=$(VISGYM))
 
+bench-judge: setup ## simulate who is promoted, by mazes that chose the step and by fresh ones: make bench-judge [DRAWS=2000]
+	@.venv/bin/python -m bench.judge $(if $(DRAWS),draws=$(DRAWS))
+
 bench-serving: up ## measure the endpoint that the last run left behind
 	@$(WITH_SERVICES) .venv/bin/python -m bench.serving
 
@@ -97,6 +100,12 @@ test: setup ## the whole suite
 
 test-isa: .venv-train/.synced ## the train tests as other processors run them: without AVX-512, without AVX; one thread, two
 	@.venv-train/bin/python tests/train_on_isas.py
+
+test-visgym: setup ## our copy of VisGym's mazes against VisGym: make test-visgym VISGYM=folder
+	@$(UV) venv --quiet --allow-existing --python .local/uv/bin/python .local/visgym
+	@$(UV) pip install --quiet --python .local/visgym/bin/python cloudpickle farama-notifications numpy pillow pydantic pygame typing-extensions
+	@VISGYM="$(abspath $(or $(VISGYM),$(error name the checkout: make test-visgym VISGYM=folder)))" VISGYM_PYTHON=$(CURDIR)/.local/visgym/bin/python \
+	  .venv/bin/python -m pytest tests/unit/maze/test_visgym.py
 
 architecture: setup ## draw the rooms again from the code (docs/architecture.svg)
 	@.venv/bin/python -m docs.draw_architecture

@@ -25,7 +25,7 @@ from bench.names import FIRST_ROLLOUT
 from bench.serving import spread
 from flows.deployments import load_settings
 from flows.settings import RetrainSettings
-from rl.events import Saved
+from rl.events import Fault, Resumed, Saved
 from rl.grpo.settings import TrainJob
 from rl.maze.run_mazes import prepare_mazes
 from rl.maze.score import EvalReport
@@ -62,8 +62,23 @@ class Collected:
     def saved(self, event: Saved) -> None:
         """Nothing of it is kept."""
 
-    def attempt(self, number: int, from_step: int) -> None:
+    def event(self, document: str) -> None:
+        """Nothing of it is kept."""
+
+    def wrote(self, name: str, text: str) -> None:
+        """Nothing of it is kept."""
+
+    def fault(self, fault: Fault) -> None:
+        print(f"  {fault.boundary}: {fault.message}", flush=True)
+
+    def attempt(self, begun: Resumed) -> None:
         """Each side is measured from its first step."""
+
+    def inherited(self, numbers: Mapping[int, Mapping[str, float]], evaluations: Mapping[int, EvalReport]) -> None:
+        """Nothing leads to a first step."""
+
+    def completed(self) -> None:
+        """The job's end says it, too."""
 
 
 def short_job(settings: RetrainSettings, side: str, run_name: str) -> TrainJob:

@@ -1,11 +1,13 @@
 """The retrain flow: one page, read from top to bottom.
 
-    prepare data -> build images -> make room -> create training cluster -> ensure cluster -> check readiness -> train
-        MazesRef      ImageRefs                                               ClusterRef          Ray job: GRPO, exports
-    -> pick best -> publish to S3 -> probe the training side -> release its cluster -> create serving cluster
-       PublishedAdapter      TrainingSide                                                           ServedEndpoint
-    -> evaluate through it -> prove -> judge -> promote -> report -> clean up, whatever happened
-         EvalReport       Certificate Verdict ChampionChange           Leftovers
+    prepare data, draw judge set -> build images -> make room -> create training cluster -> ensure cluster
+        MazesRef      JudgeSet       ImageRefs                                              ClusterRef
+    -> check readiness -> train (Ray job: GRPO, evaluations, exports) -> pick best -> publish to S3
+                                                                                      PublishedAdapter
+    -> probe the training side -> release its cluster -> create serving cluster -> ensure endpoint
+       TrainingSide                                                                ServedEndpoint
+    -> evaluate through it -> prove -> play judge set -> judge -> promote -> report -> clean up, whatever happened
+       EvalReport         Certificate   Evaluations  Verdict ChampionChange           Leftovers
 
 Each stage is handed the run's context, its own settings and the records of stages before it. Needs a Prefect API,
 MLflow (platform.tracking), S3 (the usual AWS chain), and Ray clusters that others keep or an EKS cluster to make them
@@ -40,11 +42,12 @@ from tasks.evidence.report import in_one_line, write_report
 from tasks.evidence.tracking import About, tracked_run
 from tasks.image.build import build_images
 from tasks.readiness.check import check_readiness
-from tasks.records import Evaluations, FinishedTraining, ImageRef, MazesRef, ServedRun, ServingSide
-from tasks.release.champion import champion_to_beat, judge_adapter, promote_adapter
+from tasks.records import FinishedTraining, ImageRef, MazesRef, ServedRun, ServingSide
+from tasks.release.champion import contest_of, judge_adapter, promote_adapter
 from tasks.release.endpoint import ensure_endpoint
 from tasks.release.evaluate import evaluate_endpoint
 from tasks.release.finished import keep_training, recall_training
+from tasks.release.judge_set import draw_judge_set, play_judge_set
 from tasks.release.proof import probe_training_side, prove_adapter, require_proof
 from tasks.release.publish import publish_adapter
 from tasks.run import RunContext
@@ -64,6 +67,7 @@ def retrain(knobs: Knobs, platform: RetrainPlatform) -> State[dict[str, Any]]:
     params, links = settings.params(name), settings.links
     with tracked_run(settings.tracking, name, params, about=about, links=links) as context:
         mazes = prepare_data(context, settings.train.data)
+        judge_set = draw_judge_set(context, settings.judge_mazes)
         order = order_training(context, settings.train, mazes)
         finished = recall_training(context, order, settings.serve.server, settings.questions)
         with cleaned_up_after(context, settings.scope):
@@ -74,13 +78,11 @@ def retrain(knobs: Knobs, platform: RetrainPlatform) -> State[dict[str, Any]]:
             away_s = create_serving_cluster(context, settings.hosting, settings.serve.server, images)
             endpoint = ensure_endpoint(context, settings.serve)
 
-            candidate = evaluate_endpoint(context, settings.evaluation, endpoint.serves(adapter))
-            base = evaluate_endpoint(context, settings.evaluation, endpoint.base)
-            served = ServingSide(adapter=adapter, endpoint=endpoint, evaluation=candidate)
+            evaluation = evaluate_endpoint(context, settings.evaluation(images), endpoint.serves(adapter))
+            served = ServingSide(adapter=adapter, endpoint=endpoint, evaluation=evaluation)
             certificate = prove_adapter(context, settings.proof, trained, served)
-            former = champion_to_beat(settings.champions, endpoint, adapter)
-            champion = evaluate_endpoint(context, settings.evaluation, former) if former else None
-            played = Evaluations(candidate=candidate, base=base, champion=champion)
+            contest = contest_of(settings.champions, endpoint, adapter)
+            played = play_judge_set(context, settings.evaluation(images), judge_set, contest)
             verdict = judge_adapter(context, settings.gate, played)
             change = promote_adapter(context, settings.champions, certificate, verdict)
 
@@ -91,6 +93,7 @@ def retrain(knobs: Knobs, platform: RetrainPlatform) -> State[dict[str, Any]]:
                 verdict=verdict,
                 change=change,
                 played=played,
+                evaluation=evaluation,
                 away_s=away_s,
             )
             report = write_report(context, settings.report, best, outcome)

@@ -19,11 +19,13 @@ from tasks.image.settings import ImageSettings
 from tasks.names import RunName, RunNameOrEmpty, is_run_name
 from tasks.plan.settings import PlannedRun, PlanSettings
 from tasks.readiness.settings import ReadinessSettings, RunNeeds
-from tasks.records import ServedModel
+from tasks.records import ImageRef, ServedModel
 from tasks.release.settings import (
     ChampionSettings,
     EvaluationSettings,
     GateSettings,
+    JudgeMazesSettings,
+    JudgeSettings,
     PlaySettings,
     ProofSettings,
     ServeSettings,
@@ -62,6 +64,7 @@ class RetrainSettings(InParts):
     serve: ServeSettings
     play: PlaySettings
     proof: ProofSettings
+    judge: JudgeSettings
     gate: GateSettings
     report: ReportSettings
     cleanup: CleanupSettings
@@ -76,10 +79,16 @@ class RetrainSettings(InParts):
             max_reply_tokens=self.play.max_reply_tokens,
         )
 
+    def evaluation(self, images: Mapping[str, ImageRef]) -> EvaluationSettings:
+        """How mazes are played through the endpoint: by the rules of training, and in what."""
+        found = images.get("serve") or images.get("serve-lock")
+        software = found.sha256 if found else getattr(self.hosting, "serve_image", "")
+        return EvaluationSettings(data=self.train.data, play=self.play, server=self.serve.server, software=software)
+
     @property
-    def evaluation(self) -> EvaluationSettings:
-        """How the endpoint's evaluation is played: the mazes and rules of training's."""
-        return EvaluationSettings(data=self.train.data, play=self.play)
+    def judge_mazes(self) -> JudgeMazesSettings:
+        """How many judge mazes, drawn around the run's others."""
+        return JudgeMazesSettings(data=self.train.data, num_mazes=self.judge.num_mazes)
 
     def params(self, run_name: str) -> dict[str, Any]:
         """What MLflow keeps: every setting by its path; knobs, and what follows from them, by bare names."""

@@ -6,10 +6,11 @@ second time knows what it already has. The file outlives the job, and holds what
 
 In a training job's log stand, in this order:
 
-1. What earlier attempts told up to and including the step that is gone on from: each attempt's ``Resumed``, then its
-   events. What an attempt told beyond the checkpoint that the next one took up belongs to nobody, and is left out.
+1. What earlier attempts told, but their progress: each attempt's ``Resumed``, marked as over, then its events, also
+   those beyond the checkpoint that the next one took up. Whoever follows lets go of these at the next ``Resumed``.
 2. ``Resumed`` with this attempt's number, also where it starts with step 0. What follows is this attempt's own.
-3. At its end the attempt's numbers, evaluations and saves once more, as the file has them: equal to what was told
+3. ``Completed``, where it did all that it was asked for.
+4. At its end the attempt's numbers, evaluations and saves once more, as the file has them: equal to what was told
    before, unless the log lost a line.
 """
 
@@ -19,7 +20,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -80,6 +81,14 @@ class Resumed(_Event):
     """Counts, from 1, this run's jobs that began to train."""
     step: int
     path: str
+    is_over: bool = False
+    """Whether it has ended: a later attempt tells of it."""
+
+
+class Completed(_Event):
+    """The attempt has trained, evaluated and exported all that it was asked for."""
+
+    kind: Literal["completed"] = "completed"
 
 
 class Fault(_Event):
@@ -122,8 +131,17 @@ class Stored(_Event):
     removed: bool
 
 
+class Wrote(_Event):
+    """A small file of the job's, which its nodes alone can read: what SkyRL made of the settings, what is installed."""
+
+    kind: Literal["wrote"] = "wrote"
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
+    text: str = Field(max_length=200_000)
+
+
 Event = Annotated[
-    Progress | Metrics | Evaluated | Saved | Resumed | Fault | Probed | Checked | Stored, Field(discriminator="kind")
+    Progress | Metrics | Evaluated | Saved | Resumed | Completed | Fault | Probed | Checked | Stored | Wrote,
+    Field(discriminator="kind"),
 ]
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)
 
@@ -134,13 +152,15 @@ class Told:
 
     events: tuple[Event, ...] = ()
     num_attempts: int = 0
+    whole: tuple[Event, ...] = ()
+    """Everything but progress, also what a later attempt did not take up."""
     left_out: str = ""
     """Which lines of the file are no events; empty where there are none."""
 
     def up_to(self, step: int) -> Told:
         """What belongs to a training that goes on from ``step``, the step itself included."""
         kept = tuple(event for event, at in _with_steps(self.events) if at <= step)
-        return Told(kept, self.num_attempts, self.left_out)
+        return replace(self, events=kept)
 
     def kinds_of(self, step: int) -> set[str]:
         """Kinds of events that were told of ``step`` itself: metrics, evaluated, checkpoint, export."""
@@ -169,6 +189,16 @@ def own_step(event: Event) -> int | None:
             return event.step
         case _:
             return None
+
+
+def marked_over(events: Iterable[Event], num_attempts: int) -> tuple[Event, ...]:
+    """The same, as it is told when the first ``num_attempts`` have ended."""
+    return tuple(
+        event.model_copy(update={"is_over": True})
+        if isinstance(event, Resumed) and event.attempt <= num_attempts
+        else event
+        for event in events
+    )
 
 
 def lineage(events: Iterable[Event]) -> tuple[Event, ...]:
@@ -229,9 +259,10 @@ class EventLog:
             except ValidationError as error:
                 _refuse_other_version(line, error, f"{self._path}, line {number}")
                 torn.append(f"line {number} ({len(line)} bytes)")
-        num_attempts = sum(isinstance(event, Resumed) for event in events)
+        num_attempts = max((event.attempt for event in events if isinstance(event, Resumed)), default=0)
         left_out = f"{self._path}: left out as no event: {', '.join(torn)}" if torn else ""
-        return Told(lineage(events), num_attempts, left_out)
+        whole = tuple(event for event in events if not isinstance(event, Progress))
+        return Told(lineage(events), num_attempts, whole, left_out)
 
     def retell(self, events: Iterable[Event]) -> None:
         """Print again what was told before; the file has it."""

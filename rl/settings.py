@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Settings(BaseModel):
@@ -16,22 +16,32 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
+ENV_ID, VISGYM_ENV_ID = "maze_2d", "maze_2d/easy"
+VISGYM_CELL_PX = 25
+
+
 class MazeSettings(Settings):
     """Which maze environment, and how large its mazes are."""
 
-    env_id: str = "maze_2d"
-    """Gymnasium id: the project's own ``maze_2d``, or for example ``maze_2d/easy`` where VisGym is installed."""
+    env_id: Literal["maze_2d", "maze_2d/easy"] = ENV_ID
+    """Gymnasium id: the project's own ``maze_2d``, or VisGym's ``maze_2d/easy`` (its mazes need not be installed)."""
     height: int = Field(default=7, ge=5, le=21)
     """Rows of the grid, walls included; odd."""
     width: int = Field(default=9, ge=5, le=21)
     """Columns of the grid, walls included; odd."""
     cell_px: int = Field(default=8, ge=8, le=64)
-    """Side of one cell in the picture, in pixels (VisGym draws 25)."""
+    """Side of one cell in the picture, in pixels. VisGym's mazes are drawn with VISGYM_CELL_PX and no other."""
 
     def env_kwargs(self) -> dict[str, Any]:
         """Keyword arguments of ``gymnasium.make``: VisGym's ids fix the cell size themselves."""
         size = {"maze_height": self.height, "maze_width": self.width}
-        return {**size, "cell_px": self.cell_px} if self.env_id == "maze_2d" else size
+        return {**size, "cell_px": self.cell_px} if self.env_id == ENV_ID else size
+
+    @model_validator(mode="after")
+    def _is_drawn_so(self) -> MazeSettings:
+        if self.env_id == VISGYM_ENV_ID and self.cell_px != VISGYM_CELL_PX:
+            raise ValueError(f"cell_px is {self.cell_px}, VisGym draws its cells with {VISGYM_CELL_PX}: set that")
+        return self
 
 
 class DataSettings(Settings):

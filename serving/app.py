@@ -34,9 +34,11 @@ def serve_document(settings: ServerSettings) -> dict[str, Any]:
             {
                 "name": settings.app_name,
                 "route_prefix": "/",
-                "import_path": "ray.serve.llm:build_openai_app",
-                "runtime_env": {"env_vars": dict(settings.env)},
+                "import_path": "serving.front:build_app",
+                "runtime_env": {"env_vars": {**_media_limits(settings), **settings.env}},
                 "args": {
+                    "door": settings.door.model_dump(mode="json"),
+                    "max_images": settings.max_images,
                     "llm_configs": [_llm_config(settings)],
                     "ingress_cls_config": {
                         "ingress_cls": "serving.ingress:ChampionIngress",
@@ -46,6 +48,19 @@ def serve_document(settings: ServerSettings) -> dict[str, Any]:
                 },
             }
         ],
+    }
+
+
+NOWHERE = "nowhere.invalid"
+"""A host that cannot be (RFC 6761): vLLM takes an empty list of allowed hosts for all hosts."""
+
+
+def _media_limits(settings: ServerSettings) -> dict[str, str]:
+    """The door's limits once more, as vLLM reads them: nothing that passes the door reaches further."""
+    return {
+        "VLLM_MAX_IMAGE_PIXELS": str(settings.door.max_image_pixels),
+        "VLLM_MAX_MEDIA_DOWNLOAD_SIZE_MB": str(max(1, int(settings.door.max_image_mb))),
+        "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",
     }
 
 
@@ -64,6 +79,7 @@ def _llm_config(settings: ServerSettings) -> dict[str, Any]:
             "max_model_len": settings.max_model_len,
             "max_num_seqs": settings.max_num_seqs,
             "limit_mm_per_prompt": {"image": settings.max_images, "video": 0},
+            "allowed_media_domains": list(settings.door.allowed_media_domains) or [NOWHERE],
             "enable_lora": True,
             "max_lora_rank": settings.max_lora_rank,
             "max_loras": settings.max_loras,

@@ -50,6 +50,12 @@ class ChampionIngress(OpenAiIngress):
         base = model_id.partition(":")[0]
         return self._card(base, model_id, await self._stands_for(model_id)) if base in self._model_cards else None
 
+    async def model_data(self, model: str) -> ModelCard:
+        """One model's card, by the name as it was asked: Ray makes a slash of two dashes."""
+        if card := await self.model(model):
+            return card
+        raise HTTPException(404, f"there is no model {model}; /v1/models lists them")
+
     async def models(self) -> ModelList:
         """Base models, every adapter that the store has, and the champion where there is one."""
         cards = []

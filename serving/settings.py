@@ -12,6 +12,21 @@ S3_BUCKET = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 S3_SEGMENT = r"[A-Za-z0-9!_.*'()-]+"
 
 
+class DoorSettings(BaseModel):
+    """What the endpoint takes from anybody who can reach it. An API key is no setting: MAZE_ENDPOINT_API_KEY."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    max_image_pixels: int = Field(ge=1)
+    """Largest picture, width times height; read from its header, before it is decoded."""
+    max_image_mb: float = Field(gt=0)
+    """Largest picture as it is sent, in millions of bytes after base64."""
+    max_request_mb: float = Field(gt=0)
+    """Largest request, all its pictures in base64 together, in millions of bytes."""
+    allowed_media_domains: tuple[str, ...] = ()
+    """Hosts that pictures are fetched from for a client; none: pictures come with the request."""
+
+
 class ServerSettings(BaseModel):
     """The Ray Serve LLM application: one base model, adapters from S3."""
 
@@ -35,6 +50,7 @@ class ServerSettings(BaseModel):
     """Longest episode, in tokens."""
     max_images: int = Field(ge=1)
     """Pictures in one conversation: one a turn."""
+    door: DoorSettings
     max_num_seqs: int = Field(default=64, ge=1)
     """Requests generated for at a time."""
     max_lora_rank: int = Field(ge=1)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rl.events import Probed
 from rl.grpo.settings import TrainJob
+from rl.maze.eval_set import EvalSet
 from rl.maze.score import EvalReport
 from rl.proof.settings import Questions
 from tasks.settings import JobSettings
@@ -154,6 +155,8 @@ class ServedModel(Record):
     model_id: str
     step: int = 0
     """Training step of its weights; 0 for a base model, or where nobody says."""
+    sha256: str = ""
+    """Digest of its weights; empty where nobody says, and then what it has played is never recalled."""
 
 
 class ServedEndpoint(Record):
@@ -210,13 +213,45 @@ class ServingSide(Record):
     evaluation: EvalReport
 
 
-class Evaluations(Record):
-    """The same mazes, played through the same endpoint by whoever may become champion and whom it has to beat."""
+class JudgeSet(Record):
+    """The mazes that decide about a run's candidate: neither trained on nor what its best step was chosen by."""
 
+    name: str
+    """From the run's; another run has others."""
+    sha256: str
+    mazes: EvalSet
+    """Seed, fingerprint and turns needed of each."""
+    ceiling: int
+    """How many can be solved at all within the turn limit."""
+
+    def in_words(self) -> str:
+        return f"{len(self.mazes.mazes)} mazes to judge by, {self.sha256[:12]} ({self.ceiling} of them can be solved)"
+
+
+class Contest(Record):
+    """Who plays the judge set."""
+
+    candidate: ServedModel
+    base: ServedModel
+    champion: ServedModel | None
+
+
+class Evaluations(Record):
+    """The judge set, played through the same endpoint by whoever may become champion and whom it has to beat."""
+
+    judge_set: JudgeSet
     candidate: EvalReport
     base: EvalReport
     champion: EvalReport | None
     """None where there is none yet, or where it is the candidate itself."""
+    recalled: tuple[str, ...] = ()
+    """Models whose evaluation an earlier attempt of the run kept, under conditions that are the same throughout."""
+
+    def in_words(self) -> str:
+        others = {"base": self.base, "champion": self.champion}
+        told = "".join(f", {name} {report.num_solved}" for name, report in others.items() if report)
+        again = f" ({', '.join(self.recalled)} recalled)" if self.recalled else ""
+        return f"{self.candidate.num_solved} of {self.candidate.num_mazes} judge mazes solved{told}{again}"
 
 
 class Certificate(Record):
@@ -265,6 +300,12 @@ class Comparison(Record):
     neither: int
     p_value: float
     """Two-sided exact McNemar test that wins and losses are equally likely; 1 when there are none."""
+    difference: float
+    """By how much the candidate's solve rate is above the reference's."""
+    interval: tuple[float, float]
+    """Newcombe's 95% interval of that difference."""
+    other_conditions: str = ""
+    """What was not alike when both were played; empty where all was, or where nobody knows."""
 
     @property
     def margin(self) -> int:
@@ -283,6 +324,8 @@ class Verdict(Record):
     """95% Wilson interval of the candidate's solve rate."""
     against_base: Comparison
     against_champion: Comparison | None
+    visible_gain: float | None
+    """Gain over the base that this many mazes show 9 times in 10, with as many lost as here; None where no gain is."""
 
     def in_words(self) -> str:
         return f"{self.decision}: {self.reason}"
@@ -332,6 +375,8 @@ class ServedRun(Record):
     """None when the champion stays."""
     played: Evaluations
     """What the verdict rests on."""
+    evaluation: EvalReport
+    """The evaluation mazes of training, played by the adapter through the endpoint."""
     away_s: float = 0.0
     """For how many seconds the endpoint was suspended for the training."""
 

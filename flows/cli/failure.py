@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tasks.errors import StageError
 
-DONE, FAILED, BAD_INPUT, NOT_RUNNING, INTERRUPTED = 0, 1, 2, 3, 130
-"""Exit codes, as ``maze-retrain --help`` lists them."""
+DONE, FAILED, BAD_INPUT, NOT_RUNNING = 0, 1, 2, 3
+"""Exit codes, as ``maze-retrain --help`` lists them; a run that was told to end has another (interrupt.py)."""
 MAX_CHARS = 400
 
 

@@ -37,7 +37,7 @@ HELP = """Retrain a maze agent: train it, serve it, keep it if it is better, and
 [bold]Knobs[/bold] are given as key=value: maze-retrain run max_steps=4 learning_rate=0.0005
 
 [bold]Exit codes[/bold]: 0 it went well - 1 it failed - 2 what was typed cannot be run, and nothing was started -
-3 a service that it needs does not run - 130 stopped by Ctrl-C
+3 a service that it needs does not run - 130 stopped by Ctrl-C - 143 by SIGTERM - 129 its terminal was closed
 """
 RUNNING, LOOKING, SERVICES = "Train and decide", "Look", "Services"
 KEEP_QUIET = {
@@ -88,7 +88,6 @@ def plan(
 
     os.environ.setdefault("PREFECT_HOME", str(ROOT / ".local" / "prefect-plan"))
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     _run_deployment(f"plan/{profile}", knobs or [], verbose)
 
 

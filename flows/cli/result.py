@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.words import duration
-from tasks.evidence.report import curl_lines
+from tasks.evidence.report import curl_lines, judged
 
 DECISIONS = {
     "promote": "promoted: it is champion now",
@@ -52,19 +52,15 @@ def evaluations(report: Mapping[str, Any]) -> Table:
 
 
 def gate_sentence(report: Mapping[str, Any]) -> str:
-    """What the gate decided, with mazes won and lost against the base, and why where that is not all."""
+    """What the gate decided and why, by the judge set; what the endpoint solves of the evaluation mazes beside it."""
     gate, proof, num_mazes = report["gate"], report["proof"], report["eval_set"]["num_mazes"]
-    figures = f"{gate['wins']} mazes won and {gate['losses']} lost against the base"
     solved = (
         f"{proof['endpoint_solved']} of {num_mazes} mazes through the endpoint, {proof['training_solved']} in training"
     )
     if not proof["holds"]:
         return f"Not proven, so not promoted: {'; '.join(proof['failures'])} ({solved})."
     said = DECISIONS.get(gate["decision"], gate["decision"])
-    why = "" if gate["reason"].startswith(figures) else f"; {gate['reason']}"
-    wanted = gate["reason"].partition("; ")[2] if not why else ""
-    why = why or (f" ({wanted})" if wanted else "")
-    return f"Step {report['best']['step']} is {said}. {figures}, p={gate['p_value']:.2g}{why}; {solved}."
+    return f"Step {report['best']['step']} is {said}. {judged(report['judge'])} {gate['reason']}. Besides: {solved}."
 
 
 def places(report: Mapping[str, Any], flow_run_url: str, ray_url: str) -> list[tuple[str, str]]:

@@ -8,17 +8,18 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
-from flows.cli.failure import DONE, FAILED, INTERRUPTED, Failure, failure_of
-from flows.cli.interrupt import told_of_interrupts
+from flows.cli.failure import DONE, FAILED, Failure, failure_of
+from flows.cli.interrupt import Stops
 from flows.cli.result import leftovers, show
 from flows.cli.screen import Screen
 from flows.cli.services import BadKnob, require, take_local_store
 from flows.cli.typed import Ambiguous
+from flows.cli.words import HARMLESS_ON_CPU
 from tasks.records import Record
 from tasks.watch import watched_by
 
@@ -28,14 +29,18 @@ _PLACEHOLDER = re.compile(r"\{\{\s*\$(\w+)\s*\}\}")
 def run_deployment(name: str, arguments: Sequence[str], screen: Screen, is_verbose: bool) -> int:
     """Run it to its end and return the exit code. Raises BadKnob, NotRunning before anything has started."""
     flow, parameters = prepared(name, arguments)
+    screen.overlook(harmless_in(parameters))
+    stops = Stops(screen)
     try:
-        with watched_by(screen), screen.shown(), told_of_interrupts(screen):
+        with watched_by(screen), watched_by(stops.watch), screen.shown(), stops.heeded():
             result = flow(**parameters)
-    except KeyboardInterrupt:
-        screen.line(f"{screen.run_name or name} has stopped", "stopped", "yellow")
-        _show_left(screen)
-        return INTERRUPTED
-    except Exception as error:
+    except BaseException as error:
+        if stops.code:
+            screen.line(f"{screen.run_name or name} has stopped", "stopped", "yellow")
+            _show_left(screen)
+            return stops.code
+        if not isinstance(error, Exception):
+            raise
         if is_verbose:
             traceback.print_exc()
         _show_left(screen)
@@ -43,6 +48,13 @@ def run_deployment(name: str, arguments: Sequence[str], screen: Screen, is_verbo
         return FAILED
     show_result(screen, result)
     return DONE
+
+
+def harmless_in(parameters: Mapping[str, Any]) -> Collection[str]:
+    """Beginnings of warnings that mean nothing where the run's jobs run."""
+    platform = parameters.get("platform")
+    engine = platform["train"]["engine"] if isinstance(platform, Mapping) and "train" in platform else {}
+    return HARMLESS_ON_CPU if engine.get("device") == "cpu" else ()
 
 
 def prepared(name: str, arguments: Sequence[str]) -> tuple[Any, dict[str, Any]]:

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.constrain import Constrain
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table as Grid
 from rich.text import Text
 
-from flows.cli.words import Course, Troubles, duration, stage_line, title
+from flows.cli.words import Course, Troubles, duration, is_worth_a_line, stage_line, subject, title
 from tasks.watch import (
     Began,
     Ended,
@@ -85,10 +86,14 @@ class Screen:
         with self._lock:
             self._hear(news)
 
+    def overlook(self, harmless: Collection[str]) -> None:
+        """Warnings of jobs that begin so are not shown."""
+        self._troubles = Troubles(harmless=harmless)
+
     @property
     def stage(self) -> str:
         """What is under way, by its title."""
-        return title(self._now.began.stage, self._now.began.about) if self._now else ""
+        return name_of(self._now.began) if self._now else ""
 
     def line(self, text: str, mark: str = "", style: str = "") -> None:
         """One line, as long as it is."""
@@ -139,20 +144,21 @@ class Screen:
     def _late(self, stage: UnderWay) -> None:
         with self._lock:
             if self._now is stage:
-                self.line(title(stage.began.stage, stage.began.about), "...")
+                self.line(name_of(stage.began), "...")
 
     def _end(self, news: Ended) -> None:
         self._now = None
         if news.outcome == "failed" and not self.failed_stage:
-            self.failed_stage = title(news.stage, news.about)
-        mark, style = MARKS.get(news.outcome, (news.outcome, ""))
-        self.line(stage_line(news), mark, style)
+            self.failed_stage = name_of(news)
+        if is_worth_a_line(news):
+            mark, style = MARKS.get(news.outcome, (news.outcome, ""))
+            self.line(stage_line(news), mark, style)
 
     def _move(self, news: Moved | Numbers) -> None:
         if self._now is None:
             return
         self._now.course.hear(news)
-        if isinstance(news, Moved) and not self._is_live and news.unit == "steps":
+        if isinstance(news, Moved) and not self._is_live and news.unit == "steps" and news.done:
             self.line(self._now.course.line(), "step")
 
     def _say(self, text: str) -> None:
@@ -165,17 +171,27 @@ class Screen:
         if text:
             self.line(text, "!", "yellow")
 
-    def _moving(self) -> Grid | Text:
-        """The last line: the stage under way, how far it is."""
+    def _moving(self) -> RenderableType:
+        """The last line: the stage under way, how far it is. One line whatever the width: it is drawn over itself."""
         now = self._now
         if now is None:
             return Text("")
-        grid = Grid.grid(padding=(0, 1))
-        moved, name = now.course.moved, title(now.began.stage, now.began.about)
-        since = duration(self._clock() - now.since_s)
+        # At the right there is room for the ^C that a terminal writes by itself.
+        width = max(20, self.console.width - 4)
+        name, since = title(now.began.stage), f"for {duration(self._clock() - now.since_s)}"
+        about, moved, room = subject(now.began.stage, now.began.about), now.course.moved, width - len(name + since) - 2
+        grid = Grid.grid(padding=(0, 1, 0, 0))
+        for _ in range(4):
+            grid.add_column(no_wrap=True, overflow="ellipsis")
         if moved is None:
-            grid.add_row(Spinner("line"), name, Text(now.said[:100], style="dim", overflow="ellipsis"), since)
+            said = Text((now.said or about)[: max(0, room - 2)], style="dim")
+            grid.add_row(Spinner("line"), name, said, since)
         else:
-            told = now.course.line() if moved.unit == "steps" else f"{moved.done} of {moved.total} {moved.unit}"
-            grid.add_row(name, ProgressBar(total=moved.total, completed=moved.done, width=24), told, since)
-        return grid
+            bar = ProgressBar(total=moved.total, completed=moved.done, width=24 if width >= 96 else 12)
+            grid.add_row(name, bar, now.course.short(room - (bar.width or 0) - 1, about), since)
+        return Constrain(grid, width)
+
+
+def name_of(news: Began | Ended) -> str:
+    """The stage, and which of several calls it is."""
+    return f"{title(news.stage)} {subject(news.stage, news.about)}".strip()

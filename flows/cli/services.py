@@ -20,6 +20,8 @@ SERVICE_OF = {
     "SERVE_URL": "the Ray cluster that serves",
     "SERVE_LISTEN": "the Ray cluster that serves",
 }
+TELL_NOBODY = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
+"""Prefect's client reports to its makers, says so on the screen, and where nobody answers ends with a traceback."""
 START = "start them with `maze-retrain up`"
 
 
@@ -38,7 +40,7 @@ def local_services(say: Callable[[str], object]) -> LocalServices:
 def enter_project() -> None:
     """Work in the project's folder, with the addresses of what runs here; one that the environment has stays."""
     os.chdir(ROOT)
-    defaults = {"PROJECT_DIR": str(ROOT), "PREFECT_HOME": str(ROOT / ".local" / "prefect")}
+    defaults = {"PROJECT_DIR": str(ROOT), "PREFECT_HOME": str(ROOT / ".local" / "prefect"), **TELL_NOBODY}
     found = {name: value for name, value in _running().items() if name not in IDENTITY}
     for name, value in {**defaults, **found}.items():
         os.environ.setdefault(name, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tasks.training.figures import REWARD, SOLVE_RATE, STEP
@@ -10,6 +11,14 @@ from tasks.watch import Ended, Moved, Numbers
 
 MAX_TROUBLES = 8
 """Different warnings and errors of jobs that the screen shows of one run."""
+SILENT_S = 1.0
+"""A stage that found nothing and took less has no line of its own."""
+HARMLESS_ON_CPU = {
+    "Triton is installed, but `triton.backends` could not be imported": "it compiles for GPUs; vLLM goes on without",
+    "Failed to import the DeepSelect extension": "kernels for GPUs, which vLLM's build for processors does not have",
+}
+"""Beginnings of warnings that each job of a run without a GPU prints, and why nobody needs them. On a GPU they are
+news. The job's log has them either way."""
 _LEVEL = re.compile(r"(?<![\w.])(WARNING|WARN|ERROR|CRITICAL|FATAL)(?![\w.])[:\s]")
 _RAISED = re.compile(r"^(?:\w+\.)*\w*(Error|Exception)(:|$)")
 _NAMED = r"(?:WARNING|WARN|ERROR|CRITICAL|FATAL)"
@@ -31,15 +40,25 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {whole % 60} s" if hours == 0 else f"{hours} h {minutes % 60} min"
 
 
-def title(stage: str, about: str = "") -> str:
-    """``check_readiness`` -> ``check readiness``; a call that has a name of its own goes by it."""
-    return about or stage.replace("_", " ")
+def title(stage: str) -> str:
+    """``check_readiness`` -> ``check readiness``."""
+    return stage.replace("_", " ")
+
+
+def subject(stage: str, about: str) -> str:
+    """Which of several calls it is: ``evaluate_endpoint``, ``evaluate-tiny:r-step-2`` -> ``tiny:r-step-2``."""
+    return about.removeprefix(f"{stage.partition('_')[0]}-")
 
 
 def stage_line(news: Ended) -> str:
     """A stage that has ended: its name, what it found, how long it took."""
-    found = f"{news.found}, " if news.found else ""
-    return f"{title(news.stage, news.about):<26} {found}{duration(news.took_s)}"
+    found = ": ".join(part for part in (subject(news.stage, news.about), news.found) if part)
+    return f"{title(news.stage):<26} {found}{', ' if found else ''}{duration(news.took_s)}"
+
+
+def is_worth_a_line(news: Ended) -> bool:
+    """Not a stage that went well, at once, with nothing to say."""
+    return news.outcome != "completed" or bool(news.found) or news.took_s >= SILENT_S
 
 
 @dataclass
@@ -67,25 +86,48 @@ class Course:
         """``step 3 of 16: solve rate 0.62, reward 0.41, 31 s a step, 6 min 43 s left``."""
         if self.moved is None:
             return ""
+        told = self._told()
+        words = [told[name] for name in ("solve rate", "reward", "pace", "left") if name in told]
+        return f"{self.where}: {', '.join(words) or self.moved.text}"
+
+    def short(self, room: int, about: str = "") -> str:
+        """As much of it as fits into ``room`` characters, what matters most first."""
+        told, line = self._told() | {"about": about}, self.where
+        for name in ("left", "solve rate", "pace", "reward", "about"):
+            if (text := told.get(name)) and len(f"{line}, {text}") <= room:
+                line = f"{line}, {text}"
+        return line
+
+    @property
+    def where(self) -> str:
+        """``step 3 of 16``, ``12 of 64 mazes``."""
+        if self.moved is None:
+            return ""
+        done, total, unit = self.moved.done, self.moved.total, self.moved.unit
+        return f"step {done} of {total}" if unit == "steps" else f"{done} of {total} {unit}"
+
+    def _told(self) -> dict[str, str]:
         named = ((SOLVE_RATE, "solve rate"), (REWARD, "reward"))
-        told = [f"{name} {self.numbers[key]:.2f}" for key, name in named if key in self.numbers]
+        told = {name: f"{name} {self.numbers[key]:.2f}" for key, name in named if key in self.numbers}
         pace_s, left_s = self.numbers.get(STEP), self.left_s
-        told += [f"{duration(pace_s)} a step"] if pace_s is not None else []
-        told += [f"{duration(left_s)} left"] if left_s else []
-        return f"step {self.moved.done} of {self.moved.total}: {', '.join(told) or self.moved.text}"
+        told |= {"pace": f"{duration(pace_s)} a step"} if pace_s is not None else {}
+        return told | ({"left": f"{duration(left_s)} left"} if left_s else {})
 
 
 class Troubles:
     """Warnings and errors among what jobs print: each once, and not without end."""
 
-    def __init__(self, most: int = MAX_TROUBLES) -> None:
-        self._most, self._seen = most, set[str]()
+    def __init__(self, most: int = MAX_TROUBLES, harmless: Collection[str] = ()) -> None:
+        """``harmless``: beginnings of warnings that are none."""
+        self._most, self._harmless, self._seen = most, tuple(harmless), set[str]()
 
     def heard(self, line: str) -> str:
         """What the screen shows of this line; empty where it is no trouble, or no new one."""
         said = _PREFIX.sub("", line).strip()
         found, raised = _LEVEL.search(f"{line} "), _RAISED.match(said)
         if not said or not (found or raised):
+            return ""
+        if said.startswith(self._harmless):
             return ""
         level = "error" if raised or (found and found[1] in ("ERROR", "CRITICAL", "FATAL")) else "warning"
         return self.once(f"{level} in the job: {said}")

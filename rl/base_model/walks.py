@@ -12,9 +12,10 @@ from PIL import Image
 from transformers import Qwen3VLProcessor
 
 from rl.base_model.build import CELL_PX
-from rl.maze.grid import Direction, Maze, any_free_cell, generate_maze, moved, shortest_path
+from rl.maze.grid import Direction, Maze, any_free_cell, moved, shortest_path
 from rl.maze.pictures import render
 from rl.maze.prompts import EXECUTED, HIT_WALL, Move, Stop, action_text, opening_message, task_prompt
+from rl.maze.sources import maze_for
 from rl.settings import MazeSettings
 
 Batch = dict[str, torch.Tensor]
@@ -136,7 +137,7 @@ def training_mazes(maze: MazeSettings, seed: int, held_out: set[str], max_turns:
     rng = np.random.default_rng(seed)
     num_refused = 0
     while num_refused < MAX_REFUSED:
-        drawn = generate_maze(int(rng.integers(2**63)), maze.height, maze.width)
+        drawn = maze_for(int(rng.integers(2**63)), maze)
         num_refused += 1
         if drawn.fingerprint not in held_out and len(shortest_path(drawn)) < max_turns:
             num_refused = 0

@@ -8,6 +8,7 @@ prompts -> MazeGenerator (vLLM engines) -> rewards -> GRPO advantages -> FSDP po
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import ray
 import torch
+import vllm
 from skyrl.backends.skyrl_train.inference_servers.utils import resolve_policy_model_name
 from skyrl.train.config import SkyRLTrainConfig
 from skyrl.train.dataset import PromptDataset
@@ -28,7 +30,7 @@ from rl.grpo.length_groups import length_grouped
 from rl.grpo.rollouts.generator import MazeGenerator
 from rl.grpo.skyrl_env import register_env
 from rl.maze.run_mazes import Mazes
-from rl.maze.score import EvalReport, EvalRules, make_report
+from rl.maze.score import Conditions, EvalReport, EvalRules, Outcome, make_report
 
 
 class EvaluationDisagrees(RuntimeError):
@@ -66,6 +68,14 @@ class EventTracker:
         """Nothing is held open."""
 
 
+def share_without_signal(outcomes: Sequence[Outcome]) -> float:
+    """Share of mazes whose rollouts all ended alike: their advantages are zero, and nothing is learned from them."""
+    endings: dict[int, set[bool]] = {}
+    for outcome in outcomes:
+        endings.setdefault(outcome.seed, set()).add(outcome.solved)
+    return sum(len(found) == 1 for found in endings.values()) / len(endings)
+
+
 def as_number(value: Any) -> float | None:
     """Numbers of Python and numpy, arrays and tensors of one element; None for everything else."""
     if isinstance(value, np.generic | np.ndarray | torch.Tensor) and math.prod(value.shape) == 1:
@@ -96,6 +106,7 @@ class MazeTrainer(RayPPOTrainer):
             "rollouts/trajectories": len(solved),
             "rollouts/unparsable_replies": sum(o.unparsable_replies for o in self.generator.outcomes),
             "rollouts/dropped_trajectories": self.generator.num_dropped,
+            "rollouts/groups_without_signal": share_without_signal(self.generator.outcomes),
         }
         return output
 
@@ -103,9 +114,8 @@ class MazeTrainer(RayPPOTrainer):
         metrics = await super().eval(vllm_metrics_scraper)
         seeds = [maze.seed for maze in self._mazes.eval_set.mazes]
         model_id = str(self.generator.policy_model_name)
-        report = make_report(
-            self.global_step, eval_rules(self.cfg, self._mazes), model_id, seeds, self.generator.outcomes
-        )
+        rules, conditions = eval_rules(self.cfg, self._mazes), eval_conditions(self.cfg, len(seeds))
+        report = make_report(self.global_step, rules, model_id, seeds, self.generator.outcomes, conditions)
         _check_against_trainer(report, metrics)
         self._log.emit(Evaluated(report=report.with_fewer_words()))
         return {**metrics, **report.metrics()}
@@ -173,6 +183,17 @@ def eval_rules(cfg: Any, mazes: Mazes) -> EvalRules:
         parsing=data.parsing,
         max_reply_tokens=sampling.max_generate_length,
         temperature=sampling.temperature,
+    )
+
+
+def eval_conditions(cfg: Any, num_mazes: int) -> Conditions:
+    """In what SkyRL, configured like this, plays them: all of a batch at a time."""
+    engine = cfg.generator.inference_engine
+    names = ("model_dtype", "max_num_seqs", "max_num_batched_tokens", "num_engines", "enforce_eager")
+    return Conditions(
+        num_concurrent=min(num_mazes, cfg.trainer.eval_batch_size),
+        engine={name: getattr(engine, name) for name in names} | dict(engine.engine_init_kwargs),
+        software=f"vllm {vllm.__version__}",
     )
 
 

@@ -10,10 +10,11 @@ import os
 import shutil
 import sys
 from datetime import UTC, datetime
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from rl.events import EventLog, Fault
+from rl.events import Completed, EventLog, Fault, Wrote
 from rl.grpo.config_table import RunDirs, skyrl_overrides
 from rl.grpo.cpu import bridge as cpu_bridge
 from rl.grpo.ray_metrics import RunGauges
@@ -23,6 +24,9 @@ from rl.grpo.start import begin_attempt, is_finished, keep_order, tell_the_end_a
 from rl.maze.run_mazes import Mazes, prepare_mazes
 from rl.model_files import NoModel, loaded, missing_files
 from rl.output import clean_output
+
+RESOLVED = "skyrl_resolved.yaml"
+"""SkyRL's whole configuration, in the run's folder."""
 
 
 class CannotStart(RuntimeError):
@@ -83,11 +87,14 @@ def run(
     try:
         policy_worker = prepare_devices(job, overrides)
         cfg = skyrl_config(overrides, dirs, cpu_executor if job.train.engine.device == "cpu" else "")
+        log.emit(Wrote(name=RESOLVED, text=(dirs.root / RESOLVED).read_text()))
+        log.emit(Wrote(name="packages.txt", text=installed_packages()))
         start_ray(job, cfg)
         check_model(job.train.model_path)
         from rl.grpo.experiment import MazeExperiment
 
         (make_experiment or MazeExperiment)(cfg, mazes, log, policy_worker).run()
+        log.emit(Completed())
     finally:
         # The second channel: what the log has lost of this attempt, the file has.
         log.retell(log.earlier().results)
@@ -104,8 +111,14 @@ def skyrl_config(overrides: dict[str, Any], dirs: RunDirs, executor: str) -> Any
         # SkyRL's check knows "mp" and "ray"; vLLM takes any executor by its path.
         cfg.generator.inference_engine.distributed_executor_backend = executor
     # SkyRL edits values after construction: keep what it resolved them to.
-    (dirs.root / "skyrl_resolved.yaml").write_text(get_config_as_yaml_str(cfg))
+    (dirs.root / RESOLVED).write_text(get_config_as_yaml_str(cfg))
     return cfg
+
+
+def installed_packages() -> str:
+    """What this interpreter has, a line each, as ``pip freeze`` writes it."""
+    found = {f"{package.name}=={package.version}" for package in distributions()}
+    return "\n".join(sorted(found, key=str.lower)) + "\n"
 
 
 def prepare_devices(job: TrainJob, overrides: dict[str, Any]) -> type:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl.events import EventLog, Fault, Progress, Resumed, Saved, Told
+from rl.events import EventLog, Fault, Progress, Resumed, Saved, Told, marked_over
 from rl.grpo.checkpoints import Checkpoint, Found, find_checkpoint, set_aside, step_folders
 from rl.grpo.config_table import RunDirs
 from rl.grpo.settings import TrainJob
@@ -40,12 +40,14 @@ def is_finished(job: TrainJob, told: Told) -> bool:
 def tell_the_end_again(job: TrainJob, log: EventLog, told: Told) -> None:
     """Trained to the end by a job that this cluster no longer remembers."""
     last = job.train.grpo.max_steps
-    log.retell(told.up_to(last).events)
+    # Steps beyond the last one asked for are of no training that is wanted now.
+    story = told.whole if told.last_step <= last else told.up_to(last).events
+    log.retell(marked_over(story, told.num_attempts - 1))
     log.emit(Progress(done=last, total=last, text="this run had ended before"))
 
 
 def begin_attempt(job: TrainJob, dirs: RunDirs, log: EventLog, told: Told) -> Checkpoint | None:
-    """Choose the checkpoint, tell what led to it and what was passed over; None to start from the base model.
+    """Choose the checkpoint, tell all that was told before and what is passed over; None to start from the base model.
 
     Raises CheckpointMismatch, and NothingToGoOnFrom before anything is changed.
     """
@@ -59,7 +61,7 @@ def begin_attempt(job: TrainJob, dirs: RunDirs, log: EventLog, told: Told) -> Ch
     checkpoint = found.checkpoint
     step, path = (checkpoint.step, str(checkpoint.path)) if checkpoint else (0, "")
     before = told.up_to(step)
-    log.retell(before.events)
+    log.retell(marked_over(told.whole, told.num_attempts))
     log.emit(Resumed(attempt=told.num_attempts + 1, step=step, path=path))
     _tell_losses(log, told, found)
     if checkpoint and "checkpoint" not in before.kinds_of(step):

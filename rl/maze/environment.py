@@ -12,10 +12,11 @@ import gymnasium
 import numpy as np
 
 from rl.maze.grid import Cell, Maze, generate_maze, moved
-from rl.maze.pictures import drawing
+from rl.maze.pictures import FLOOR, drawing, png_bytes
 from rl.maze.prompts import EXECUTED, HIT_WALL, Move, Stop, Unparsable, parse_reply, task_prompt, unparsable_feedback
-
-ENV_ID = "maze_2d"
+from rl.maze.visgym import visgym_disc, visgym_maze
+from rl.settings import ENV_ID, VISGYM_ENV_ID
+from rl.settings import VISGYM_CELL_PX as CELL_PX
 
 
 class Maze2DEnv(gymnasium.Env[np.ndarray, str]):
@@ -48,7 +49,7 @@ class Maze2DEnv(gymnasium.Env[np.ndarray, str]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(2**32)) if seed is None else seed
-        self._maze = generate_maze(drawn, self.maze_height, self.maze_width)
+        self._maze = self._drawn(drawn)
         self._agent = self._maze.start
         return self.render(), self._info("")
 
@@ -76,6 +77,9 @@ class Maze2DEnv(gymnasium.Env[np.ndarray, str]):
         """The picture that ``render`` gives, as a PNG: quicker than encoding its pixels."""
         return drawing(self.maze, self.cell_px).png(self._agent)
 
+    def _drawn(self, seed: int) -> Maze:
+        return generate_maze(seed, self.maze_height, self.maze_width)
+
     def _info(self, feedback: str) -> dict[str, Any]:
         return {
             "env_feedback": feedback,
@@ -85,11 +89,52 @@ class Maze2DEnv(gymnasium.Env[np.ndarray, str]):
         }
 
 
-def register_maze_2d() -> None:
-    """Make ``gymnasium.make("maze_2d")`` known; a second call changes nothing.
+class VisGymMaze2DEnv(Maze2DEnv):
+    """VisGym's ``maze_2d`` where VisGym is not installed: its mazes, and its pictures to the pixel.
 
-    VisGym installs itself as `gymnasium` and brings environments such as ``maze_2d/easy``; the plain
-    id is ours in either case.
+    It wipes the agent away in white. A target that the agent has left keeps that white.
     """
-    if ENV_ID not in gymnasium.registry:
-        gymnasium.register(ENV_ID, entry_point="rl.maze.environment:Maze2DEnv")
+
+    def __init__(self, maze_height: int = 9, maze_width: int = 9, render_mode: str = "rgb_array") -> None:
+        super().__init__(maze_height, maze_width, CELL_PX, render_mode)
+        self._left_target = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self._left_target = False
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: str) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        was_there = self._agent == self.maze.target
+        seen = super().step(action)
+        if was_there and self._agent != self.maze.target:
+            self._left_target = True
+            return self.render(), *seen[1:]
+        return seen
+
+    def render(self) -> np.ndarray:  # type: ignore[override]
+        image, disc = drawing(self.maze, CELL_PX, visgym_disc).rgb(self._agent), visgym_disc(CELL_PX)
+        if self._left_target and self._agent != self.maze.target:
+            top, left = (CELL_PX * at for at in self.maze.target)
+            image[top : top + CELL_PX, left : left + CELL_PX][disc] = FLOOR
+        return image
+
+    def png(self) -> bytes:
+        if self._left_target:
+            return png_bytes(self.render())
+        return drawing(self.maze, CELL_PX, visgym_disc).png(self._agent)
+
+    def _drawn(self, seed: int) -> Maze:
+        return visgym_maze(seed, self.maze_height, self.maze_width)
+
+
+def register_maze_2d() -> None:
+    """Make ``maze_2d`` and VisGym's mazes known to ``gymnasium.make``; a second call changes nothing.
+
+    VisGym installs itself as `gymnasium` and brings its environments: those are played where they are. The plain id is
+    ours in either case.
+    """
+    ours = {ENV_ID: "Maze2DEnv", VISGYM_ENV_ID: "VisGymMaze2DEnv"}
+    for env_id in ours.keys() - gymnasium.registry.keys():
+        gymnasium.register(env_id, entry_point=f"{__name__}:{ours[env_id]}")

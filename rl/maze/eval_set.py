@@ -14,7 +14,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from rl.maze.grid import Maze, generate_maze, num_mazes, turns_needed
+from rl.maze.grid import Maze, num_mazes, turns_needed
+from rl.maze.sources import SOURCES
 
 
 class EvalSetMismatch(ValueError):
@@ -61,12 +62,12 @@ class NotEnoughMazes(ValueError):
     """More different mazes are wanted than there are of this size."""
 
 
-def distinct_mazes(height: int, width: int, first_seed: int = 0) -> Iterator[tuple[int, Maze]]:
+def distinct_mazes(env_id: str, height: int, width: int, first_seed: int = 0) -> Iterator[tuple[int, Maze]]:
     """Mazes by ascending seed, each fingerprint once, until there is no other."""
     seen: set[str] = set()
     seed, there_are = first_seed, num_mazes(height, width)
     while len(seen) < there_are:
-        maze = generate_maze(seed, height, width)
+        maze = SOURCES[env_id](seed, height, width)
         if maze.fingerprint not in seen:
             seen.add(maze.fingerprint)
             yield seed, maze
@@ -77,7 +78,7 @@ def build_eval_set(env_id: str, height: int, width: int, num_wanted: int) -> Eva
     """The first ``num_wanted`` distinct mazes, counting seeds from 0; raises NotEnoughMazes."""
     if num_wanted > (there_are := num_mazes(height, width)):
         raise NotEnoughMazes(f"there are {there_are} mazes of {height}x{width}, {num_wanted} are wanted; take fewer")
-    drawn = islice(distinct_mazes(height, width), num_wanted)
+    drawn = islice(distinct_mazes(env_id, height, width), num_wanted)
     mazes = tuple(
         EvalMaze(seed=seed, fingerprint=maze.fingerprint, turns_needed=turns_needed(maze)) for seed, maze in drawn
     )
@@ -106,8 +107,10 @@ def load_eval_set(path: Path) -> EvalSet:
             f"{path} says sha256 {stated}, its content has {eval_set.sha256}; restore the file, since results on "
             "a changed set cannot be compared"
         )
+    if eval_set.env_id not in SOURCES:
+        raise EvalSetMismatch(f"{path} is of {eval_set.env_id}; mazes can be drawn for {', '.join(SOURCES)}")
     for row in eval_set.mazes:
-        maze = generate_maze(row.seed, eval_set.height, eval_set.width)
+        maze = SOURCES[eval_set.env_id](row.seed, eval_set.height, eval_set.width)
         if (maze.fingerprint, turns_needed(maze)) != (row.fingerprint, row.turns_needed):
             raise EvalSetMismatch(
                 f"seed {row.seed} gives maze {maze.fingerprint[:12]}, {path} wants {row.fingerprint[:12]}; "

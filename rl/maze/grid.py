@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -105,17 +105,25 @@ def generate_maze(seed: int, height: int, width: int) -> Maze:
 
     Raises ValueError unless both sizes are odd and at least 5.
     """
+    rng = np.random.default_rng(seed)
+    return maze_of_tree(_wilson_tree(rng, height // 2, width // 2), height, width, lambda: int(rng.integers(4)))
+
+
+def maze_of_tree(tree: Sequence[tuple[Cell, Cell]], height: int, width: int, corner: Callable[[], int]) -> Maze:
+    """The maze whose passages are the tree's edges between rooms; ``corner`` is asked for the placing, 0 to 3.
+
+    Raises ValueError unless both sizes are odd and at least 5.
+    """
     if height % 2 == 0 or width % 2 == 0 or min(height, width) < 5:
         raise ValueError(f"maze size is {height}x{width}; both sides must be odd and at least 5")
-    rng = np.random.default_rng(seed)
     grid = [["#"] * width for _ in range(height)]
-    for first, second in _wilson_tree(rng, height // 2, width // 2):
+    for first, second in tree:
         for row, column in (first, second):
             grid[2 * row + 1][2 * column + 1] = "."
         grid[first[0] + second[0] + 1][first[1] + second[1] + 1] = "."
     near, far = (1, 1), (height - 2, width - 2)
     corners = [(near, far), (far, near), ((far[0], 1), (1, far[1])), ((1, far[1]), (far[0], 1))]
-    start, target = corners[int(rng.integers(4))]
+    start, target = corners[corner()]
     return Maze(tuple("".join(row) for row in grid), start, target)
 
 

@@ -6,6 +6,7 @@ import base64
 import io
 import struct
 import zlib
+from collections.abc import Callable
 from functools import cache, lru_cache
 
 import numpy as np
@@ -23,8 +24,17 @@ _PALETTE = np.array([FLOOR, WALL, TARGET, AGENT], np.uint8)
 """Four colours: a pixel is two bits in a PNG."""
 _BITS = 2
 _PIXELS_PER_BYTE = 8 // _BITS
+Disc = Callable[[int], np.ndarray]
+"""Side of a cell in pixels -> which of its pixels the agent covers."""
 _UP = 2
 """PNG's filter that stores a row as its difference from the one above: most rows are like it."""
+
+
+@cache
+def round_disc(cell_px: int) -> np.ndarray:
+    """Boolean [cell_px, cell_px]: a quarter cell in radius."""
+    offset = np.arange(cell_px) - (cell_px - 1) / 2
+    return offset[:, None] ** 2 + offset[None, :] ** 2 <= (cell_px / 4) ** 2
 
 
 class Drawing:
@@ -33,10 +43,10 @@ class Drawing:
     PNG: ISO/IEC 15948, colour type 3, bit depth 2; decoded to RGB it is ``rgb`` to the pixel.
     """
 
-    def __init__(self, maze: Maze, cell_px: int) -> None:
+    def __init__(self, maze: Maze, cell_px: int, disc: Disc = round_disc) -> None:
         colour_HW = maze.wall_HW.astype(np.uint8)
         colour_HW[maze.target] = 2
-        self._cell_px, self._disc = cell_px, _disc(cell_px)
+        self._cell_px, self._disc = cell_px, disc(cell_px)
         # One row of pixels for each row of cells; then rows are repeated whole.
         line = colour_HW.repeat(cell_px, axis=1)
         height, width = len(line) * cell_px, line.shape[1]
@@ -54,7 +64,7 @@ class Drawing:
         self._head = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"PLTE", _PALETTE.tobytes())
 
     def rgb(self, agent: Cell) -> np.ndarray:
-        """uint8 [H * cell_px, W * cell_px, 3], the agent as a disc a quarter cell in radius."""
+        """uint8 [H * cell_px, W * cell_px, 3], the agent as a disc."""
         image = self._rgb.copy()
         self._cell(image, agent)[self._disc] = AGENT
         return image
@@ -82,9 +92,9 @@ class Drawing:
 
 
 @lru_cache(maxsize=64)
-def drawing(maze: Maze, cell_px: int) -> Drawing:
+def drawing(maze: Maze, cell_px: int, disc: Disc = round_disc) -> Drawing:
     """The maze's drawing, kept while the maze is played."""
-    return Drawing(maze, cell_px)
+    return Drawing(maze, cell_px, disc)
 
 
 def render(maze: Maze, agent: Cell, cell_px: int) -> np.ndarray:
@@ -100,12 +110,6 @@ def _packed(colours: np.ndarray) -> np.ndarray:
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(data, zlib.crc32(kind)))
-
-
-@cache
-def _disc(cell_px: int) -> np.ndarray:
-    offset = np.arange(cell_px) - (cell_px - 1) / 2
-    return offset[:, None] ** 2 + offset[None, :] ** 2 <= (cell_px / 4) ** 2
 
 
 def read_grid(image: np.ndarray, cell_px: int) -> tuple[np.ndarray, Cell, Cell]:

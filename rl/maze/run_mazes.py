@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from rl.maze.eval_set import EvalSet, EvalSetMismatch, NotEnoughMazes, distinct_mazes, load_eval_set
+from rl.maze.eval_set import EvalMaze, EvalSet, EvalSetMismatch, NotEnoughMazes, distinct_mazes, load_eval_set
 from rl.maze.grid import num_mazes, turns_needed
+from rl.maze.sources import maze_for
 from rl.settings import DataSettings
 
 
@@ -24,6 +25,10 @@ class Mazes:
     """Over seeds and fingerprints of the training mazes."""
     train_ceiling: int
     """Training mazes that can be solved within the turn limit."""
+
+
+FIRST_JUDGE_SEED, NUM_JUDGE_SEEDS = 10_000_000, 2_000_000_000
+"""Where runs draw their judge mazes: above the seeds of training, below 2^31."""
 
 
 def prepare_mazes(settings: DataSettings) -> Mazes:
@@ -61,7 +66,7 @@ def prepare_mazes(settings: DataSettings) -> Mazes:
         for seed, drawn in islice(
             (
                 pair
-                for pair in distinct_mazes(maze.height, maze.width, settings.first_train_seed)
+                for pair in distinct_mazes(maze.env_id, maze.height, maze.width, settings.first_train_seed)
                 if pair[1].fingerprint not in eval_set.fingerprints
             ),
             settings.num_train_mazes,
@@ -75,3 +80,30 @@ def prepare_mazes(settings: DataSettings) -> Mazes:
         train_sha256=hashlib.sha256(lines.encode()).hexdigest(),
         train_ceiling=sum(turns_needed(maze) <= settings.max_turns for _, maze in drawn),
     )
+
+
+def draw_judge_mazes(settings: DataSettings, run_name: str, num_wanted: int) -> EvalSet:
+    """Mazes that a run neither trains on nor chooses its step by: the run's name says which, and they decide.
+
+    Raises NotEnoughMazes, and what ``prepare_mazes`` raises.
+    """
+    mazes, size = prepare_mazes(settings), settings.maze
+    trained_on = {maze_for(seed, size).fingerprint for seed in mazes.train_seeds}
+    known = trained_on | mazes.eval_set.fingerprints
+    left = num_mazes(size.height, size.width) - len(known)
+    if num_wanted > left:
+        raise NotEnoughMazes(
+            f"{left} mazes of {size.height}x{size.width} are neither trained on nor evaluated while training, "
+            f"judge.num_mazes wants {num_wanted}; lower it or data.num_train_mazes, or take larger mazes"
+        )
+    first_seed = FIRST_JUDGE_SEED + int(hashlib.sha256(run_name.encode()).hexdigest(), 16) % NUM_JUDGE_SEEDS
+    others = (
+        (seed, maze)
+        for seed, maze in distinct_mazes(size.env_id, size.height, size.width, first_seed)
+        if maze.fingerprint not in known
+    )
+    drawn = tuple(
+        EvalMaze(seed=seed, fingerprint=maze.fingerprint, turns_needed=turns_needed(maze))
+        for seed, maze in islice(others, num_wanted)
+    )
+    return EvalSet(env_id=size.env_id, height=size.height, width=size.width, mazes=drawn)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -79,6 +80,19 @@ class EvalRules(BaseModel):
     temperature: float
 
 
+class Conditions(BaseModel):
+    """What may turn a greedy answer by rounding, though the rules are the same."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    num_concurrent: int
+    """Mazes played at a time."""
+    engine: dict[str, Any]
+    """Its settings, by name."""
+    software: str = ""
+    """The engine's version, or the digest of the image or lock that it comes from; empty where nobody says."""
+
+
 class EvalReport(BaseModel):
     """All mazes of one evaluation at one training step."""
 
@@ -89,6 +103,8 @@ class EvalReport(BaseModel):
     model_id: str
     """The model or adapter that gave the replies, as the engine named it."""
     outcomes: tuple[Outcome, ...]
+    conditions: Conditions | None = None
+    """None where nobody noted them."""
 
     @property
     def num_mazes(self) -> int:
@@ -143,13 +159,21 @@ def require_same_rules(reports: Iterable[EvalReport]) -> None:
     for other in others:
         differ = differences(first.rules.model_dump(mode="json"), other.rules.model_dump(mode="json"))
         if differ:
-            told = "; ".join(
-                f"{name} was {one} for the one and {two} for the other" for name, (one, two) in differ.items()
-            )
             raise CannotCompare(
                 f"{first.model_id} at step {first.step} and {other.model_id} at step {other.step} were evaluated by "
-                f"different rules: {told}. Evaluate both by the same rules"
+                f"different rules: {_in_words(differ)}. Evaluate both by the same rules"
             )
+
+
+def other_conditions(one: EvalReport, other: EvalReport) -> str:
+    """What was not alike when both were played, in words; empty where all was, or where nobody knows."""
+    if one.conditions is None or other.conditions is None:
+        return ""
+    return _in_words(differences(one.conditions.model_dump(mode="json"), other.conditions.model_dump(mode="json")))
+
+
+def _in_words(differ: Mapping[str, tuple[Any, Any]]) -> str:
+    return "; ".join(f"{name} was {one} for the one and {two} for the other" for name, (one, two) in differ.items())
 
 
 class IncompleteEvaluation(ValueError):
@@ -157,7 +181,12 @@ class IncompleteEvaluation(ValueError):
 
 
 def make_report(
-    step: int, rules: EvalRules, model_id: str, seeds: Sequence[int], played: Sequence[Outcome]
+    step: int,
+    rules: EvalRules,
+    model_id: str,
+    seeds: Sequence[int],
+    played: Sequence[Outcome],
+    conditions: Conditions | None = None,
 ) -> EvalReport:
     """Order outcomes as the evaluation set does; raises IncompleteEvaluation when a maze is missing or doubled."""
     by_seed = {outcome.seed: outcome for outcome in played}
@@ -168,4 +197,4 @@ def make_report(
             "every maze must be played exactly once"
         )
     ordered = tuple(by_seed[seed] for seed in seeds)
-    return EvalReport(step=step, rules=rules, model_id=model_id, outcomes=ordered)
+    return EvalReport(step=step, rules=rules, model_id=model_id, outcomes=ordered, conditions=conditions)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from rl.maze.episode import Episode
-from rl.maze.grid import generate_maze, shortest_path
+from rl.maze.grid import shortest_path
 from rl.maze.pictures import image_message
 from rl.maze.prompts import Move, action_text
+from rl.maze.sources import maze_for
 from rl.proof.settings import Questions
 
 Conversation = list[dict[str, Any]]
@@ -22,7 +23,7 @@ def probe_conversations(questions: Questions) -> Iterator[Conversation]:
     maze = questions.maze
     for number in range(questions.num_probes):
         seed = 2**62 - 1 - number
-        path = shortest_path(generate_maze(seed, maze.height, maze.width))
+        path = shortest_path(maze_for(seed, maze))
         episode = Episode(seed, maze, "tolerant", max_turns=len(path) + 1)
         seen = episode.start()
         messages: Conversation = [image_message(seen.text, seen.png)]

@@ -14,7 +14,7 @@ from tasks.cluster.kube_waits import wait_until_gone
 from tasks.cluster.kuberay import KubeRay
 from tasks.cluster.owners import NOT_THERE, Owner, delete_unless, flow_run_of, foreign, is_ours
 from tasks.cluster.settings import HyperPodSettings
-from tasks.cluster.suspension import SINCE, is_suspended, resume, suspended_by
+from tasks.cluster.suspension import is_suspended, lift, since_of, suspended_by
 from tasks.errors import ClusterNotReady
 from tasks.image.ecr import Ecr
 
@@ -98,13 +98,13 @@ class Suspension:
         there = self._kube().look("RayService", settings.namespace, settings.serve_name)
         if there is None or not is_suspended(there):
             return []
-        since = there["metadata"].get("annotations", {}).get(SINCE, "nobody noted when")
+        since = since_of(there) or "nobody noted when"
         name = f"suspension of RayService {settings.namespace}/{settings.serve_name}"
         return [Leftover(part=self.name, name=name, found=f"since {since}", keep=self._why_it_stays(there, run_name))]
 
     def remove(self, run_name: str, left: Leftover) -> None:
         """Looked at again: another run may have made it its own."""
-        resume(self._kube(), self._settings, lambda there: self._why_it_stays(there, run_name))
+        lift(self._kube(), self._settings, lambda there: self._why_it_stays(there, run_name))
 
     def _why_it_stays(self, there: dict[str, Any], run_name: str) -> str:
         settings, by = self._settings, suspended_by(there)

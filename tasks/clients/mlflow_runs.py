@@ -134,12 +134,17 @@ class MlflowRun:
             self._client.update_run(self.run_id, status="RUNNING")
 
     def end(self, status: str) -> None:
-        """End it, and those of its children that are open; ``status`` is FINISHED, FAILED or KILLED."""
+        """End it, and those of its children that are open; ``status`` is FINISHED, FAILED or KILLED.
+
+        What has ended already stays as it ended.
+        """
         with told_apart():
+            info = self._client.get_run(self.run_id).info
             mine = f"tags.`{PARENT_TAG}` = '{self.run_id}' and attributes.status = 'RUNNING'"
-            for child in self._client.search_runs([self._client.get_run(self.run_id).info.experiment_id], mine):
+            for child in self._client.search_runs([info.experiment_id], mine):
                 self._client.set_terminated(child.info.run_id, status)
-            self._client.set_terminated(self.run_id, status)
+            if info.status == "RUNNING":
+                self._client.set_terminated(self.run_id, status)
 
     def read(self, artifact_path: str) -> str | None:
         """An artifact's text, or None where the run has none of this name."""
@@ -169,15 +174,13 @@ class MlflowRuns:
             )
 
     def open(self, run_name: str, role: str, tags: Mapping[str, str], parent_id: str = "") -> MlflowRun:
-        """Find or make the run that has this role for the pipeline run ``run_name``, and mark it RUNNING.
+        """Find the run that has this role for the pipeline run ``run_name``, as it is, or begin one.
 
         ``tags`` set it apart from others of the role; with ``parent_id`` it is a child, as MLflow's pages show it.
         """
         with told_apart():
             run_id = self.find(run_name, role, tags, parent_id)
-            if run_id:
-                self._client.update_run(run_id, status="RUNNING")
-            else:
+            if not run_id:
                 name = "-".join([run_name, *([role, *tags.values()] if parent_id else [])])
                 marks = _marks(run_name, role, tags, parent_id)
                 run_id = self._client.create_run(self._experiment_id, run_name=name, tags=marks).info.run_id

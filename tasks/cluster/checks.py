@@ -23,6 +23,7 @@ ASKED = {
     ("ray.io", "rayservices"): ("get", "create", "patch", "delete"),
     ("", "serviceaccounts"): ("get", "create", "patch"),
     ("", "pods"): ("list", "delete"),
+    ("", "events"): ("list",),
 }
 """What a run asks of Kubernetes in its namespace, from first stage to clean-up: API group and resource -> verbs."""
 ASKED_EVERYWHERE = {("", "nodes"): ("list",), ("", "pods"): ("list",)}

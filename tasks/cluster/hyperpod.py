@@ -20,7 +20,7 @@ from tasks.cluster.kuberay import KubeRay
 from tasks.cluster.manifests import Manifest, ray_cluster, ray_service, service_account
 from tasks.cluster.owners import Owner, delete_unless, foreign, is_ours, run_of, settled, whose
 from tasks.cluster.settings import HyperPodSettings, OwnMachines
-from tasks.cluster.suspension import Now, away_s, require_suspendable, resume, suspend, utc_now
+from tasks.cluster.suspension import Now, away_s, forget, marked_like, require_suspendable, resume, suspend, utc_now
 from tasks.errors import ClusterNotReady, RolloutFailed
 from tasks.records import ImageRef
 
@@ -46,10 +46,12 @@ class HyperPod:
     def make_room(self, owner: Owner, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> None:
         """Serving is looked at before a training, not after it: what would be refused then is refused now.
 
-        On machines of its own it comes up first, changed settings and all; on those that train it is suspended, or
-        taken away where it has to be made anew.
+        On machines of its own it comes up first, changed settings and all; on those that train it is suspended, also
+        where it will have to be made anew. Raises ClusterNotReady, before anything changes, where another run trains.
         """
         settings = self._settings
+        train_image = _image(images, "train", settings.train_image)
+        self._ours(ray_cluster(settings, owner.run_name, train_image, owner.flow_run_id), owner.run_name)
         wanted = ray_service(settings, server, _image(images, "serve", settings.serve_image))
         there = self._replaceable(wanted)
         require_ready(run_checks(room_checks(settings, self._kube, self._machines), settings.check_timeout_s))
@@ -57,8 +59,6 @@ class HyperPod:
             self.serving_up(server, images, say)
         elif there is None:
             say("nothing serves yet: there is nothing to suspend")
-        elif not self._kube.same_pods(there, wanted):
-            self._delete("RayService", settings.serve_name, say, lambda there: "")
         else:
             self._suspend(owner, say)
 
@@ -117,6 +117,7 @@ class HyperPod:
         wanted = ray_service(settings, server, _image(images, "serve", settings.serve_image))
         there = self._replaceable(wanted)
         if there is not None and not self._kube.same_pods(there, wanted):
+            wanted = marked_like(wanted, there)
             self._delete("RayService", settings.serve_name, say, lambda there: "")
         self._identity_first(say)
         # The operator writes the status at any time, and each write makes what was seen old.
@@ -135,6 +136,7 @@ class HyperPod:
         )
         if not since:
             return 0.0
+        forget(self._kube, settings)
         away = away_s(since, self._now)
         say(f"RayService {settings.namespace}/{settings.serve_name} answers again; it was away for {away / 3600:.1f} h")
         return away

@@ -30,9 +30,13 @@ class Amount:
         return Amount(self.cpus - other.cpus, self.memory_gib - other.memory_gib, self.gpus - other.gpus)
 
     def lacks(self, wanted: Amount) -> list[str]:
-        """What of ``wanted`` is not here."""
+        """What of ``wanted`` is not here. CPUs are compared in whole thousandths, as the scheduler counts them."""
         pairs = {"CPUs": (self.cpus, wanted.cpus), "GPUs": (self.gpus, wanted.gpus)}
-        found = [f"{max(has, 0):g} of {asks:g} {name} free" for name, (has, asks) in pairs.items() if has < asks]
+        found = [
+            f"{max(has, 0):g} of {asks:g} {name} free"
+            for name, (has, asks) in pairs.items()
+            if _millis(has) < _millis(asks)
+        ]
         if self.memory_gib < wanted.memory_gib:
             found.append(f"{max(self.memory_gib, 0):.0f} of {wanted.memory_gib:.0f} GiB free")
         return found
@@ -168,6 +172,10 @@ def _amount(container: Mapping[str, Any]) -> Amount:
     resources = container.get("resources") or {}
     # Without a request the limit is the request (Kubernetes, "Resource Management for Pods and Containers").
     return amount_of({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+
+
+def _millis(amount: float) -> int:
+    return round(amount * 1000)
 
 
 def _parts(amount: Amount) -> tuple[float, float, float]:

@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tasks.cluster.kuberay import KubeRay
+from tasks.cluster.manifests import Manifest
 from tasks.cluster.owners import Owner, settled
 from tasks.cluster.settings import HyperPodSettings
 from tasks.errors import ClusterNotReady
 
 BY, ATTEMPT, SINCE = (f"maze-retrain/suspended-{what}" for what in ("by", "flow-run", "since"))
+NO_MARKS = {BY: None, ATTEMPT: None, SINCE: None}
 Now = Callable[[], datetime]
 
 
@@ -25,6 +27,19 @@ def utc_now() -> datetime:
 
 def is_suspended(service: dict[str, Any]) -> bool:
     return bool(service["spec"].get("suspend"))
+
+
+def since_of(service: dict[str, Any] | None) -> str:
+    """Since when a run of ours has it away; empty where none has."""
+    return service["metadata"].get("annotations", {}).get(SINCE, "") if service else ""
+
+
+def marked_like(manifest: Manifest, service: dict[str, Any]) -> Manifest:
+    """What is made in a suspended service's place says as it did since when the endpoint is away, and for whom."""
+    marks = service["metadata"].get("annotations", {})
+    kept = {mark: marks[mark] for mark in (BY, ATTEMPT, SINCE) if mark in marks}
+    metadata = manifest["metadata"]
+    return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **kept}}}
 
 
 def suspended_by(service: dict[str, Any]) -> Owner:
@@ -49,14 +64,23 @@ def require_suspendable(kube: KubeRay, settings: HyperPodSettings) -> None:
 
 
 def suspend(kube: KubeRay, settings: HyperPodSettings, owner: Owner, now: Now) -> bool:
-    """Take the endpoint away for this owner's training; False where there is none. A second call changes nothing."""
+    """Take the endpoint away for this owner's training; False where there is none. A second call changes nothing.
+
+    Raises ClusterNotReady where it is away for another run: whoever marks it last would bring it back under the other.
+    """
 
     def attempt() -> bool:
         there = kube.look("RayService", settings.namespace, settings.serve_name)
         if there is None:
             return False
-        since = there["metadata"].get("annotations", {}).get(SINCE) if is_suspended(there) else None
-        if is_suspended(there) and suspended_by(there) == owner and since:
+        by = suspended_by(there) if is_suspended(there) else Owner("", "")
+        if by.run_name not in ("", owner.run_name) and not settings.take_over:
+            raise ClusterNotReady(
+                f"RayService {settings.namespace}/{settings.serve_name} is suspended since {since_of(there)} for run "
+                f"{by.run_name}; wait for its end, clean up after it (cleanup, part training), or set hosting.take_over"
+            )
+        since = since_of(there) if is_suspended(there) else ""
+        if by == owner and since:
             return True
         marks = {BY: owner.run_name, ATTEMPT: owner.flow_run_id, SINCE: since or now().isoformat(timespec="seconds")}
         kube.change(there, {"metadata": {"annotations": marks}, "spec": {"suspend": True}})
@@ -65,17 +89,41 @@ def suspend(kube: KubeRay, settings: HyperPodSettings, owner: Owner, now: Now) -
     return settled(attempt)
 
 
-def resume(kube: KubeRay, settings: HyperPodSettings, judge: Callable[[dict[str, Any]], str] = lambda there: "") -> str:
-    """Bring the endpoint back; returns since when it was away, empty where it was not, or ``judge`` has a reason."""
+def resume(kube: KubeRay, settings: HyperPodSettings) -> str:
+    """Bring the endpoint back; returns since when it was away, empty where it was not.
+
+    The marks stay until ``forget``: an attempt that dies while the endpoint comes up leaves them to the next.
+    """
 
     def attempt() -> str:
         there = kube.look("RayService", settings.namespace, settings.serve_name)
-        if there is None or not is_suspended(there) or judge(there):
-            return ""
-        kube.change(there, {"spec": {"suspend": False}})
-        return there["metadata"].get("annotations", {}).get(SINCE, "") or "an unknown time"
+        if there is not None and is_suspended(there):
+            kube.change(there, {"spec": {"suspend": False}})
+        return since_of(there)
 
     return settled(attempt)
+
+
+def forget(kube: KubeRay, settings: HyperPodSettings) -> None:
+    """The endpoint is back: nothing on it speaks of a training any more."""
+
+    def attempt() -> None:
+        there = kube.look("RayService", settings.namespace, settings.serve_name)
+        if there is not None and since_of(there) and not is_suspended(there):
+            kube.change(there, {"metadata": {"annotations": NO_MARKS}})
+
+    settled(attempt)
+
+
+def lift(kube: KubeRay, settings: HyperPodSettings, keeps: Callable[[dict[str, Any]], str]) -> None:
+    """Bring the endpoint back and forget for whom it was away, in one write, unless ``keeps`` has a reason."""
+
+    def attempt() -> None:
+        there = kube.look("RayService", settings.namespace, settings.serve_name)
+        if there is not None and is_suspended(there) and not keeps(there):
+            kube.change(there, {"metadata": {"annotations": NO_MARKS}, "spec": {"suspend": False}})
+
+    settled(attempt)
 
 
 def away_s(since: str, now: Now) -> float:

@@ -9,8 +9,8 @@ from typing import Any
 from rl.maze.grid import turns_needed
 from rl.maze.score import EvalReport
 from tasks.evidence.replays import BEHAVIOUR_COLUMNS, behaviour_of, mazes_of
-from tasks.records import Comparison
-from tasks.release.statistics import paired_difference, path_efficiency, solved_by_length, wilson_interval
+from tasks.records import Comparison, Evaluations
+from tasks.release.statistics import path_efficiency, solved_by_length, wilson_interval
 
 
 def evaluation_part(report: EvalReport) -> dict[str, Any]:
@@ -27,8 +27,21 @@ def evaluation_part(report: EvalReport) -> dict[str, Any]:
 
 def difference_part(compared: Comparison) -> dict[str, float]:
     """By how much the candidate's solve rate is above the reference's, with Newcombe's interval."""
-    found = paired_difference(compared.wins, compared.losses, compared.both, compared.neither)
-    return {"value": round(found.value, 4), "low": round(found.low, 4), "high": round(found.high, 4)}
+    low, high = compared.interval
+    return {"value": round(compared.difference, 4), "low": round(low, 4), "high": round(high, 4)}
+
+
+def judge_part(played: Evaluations) -> dict[str, Any]:
+    """What decided: the judge set and who solved how many of it."""
+    players = {"candidate": played.candidate, "base": played.base, "champion": played.champion}
+    return {
+        "name": played.judge_set.name,
+        "sha256": played.judge_set.sha256,
+        "num_mazes": played.candidate.num_mazes,
+        "ceiling": played.judge_set.ceiling,
+        "solved": {name: report.num_solved for name, report in players.items() if report},
+        "recalled": list(played.recalled),
+    }
 
 
 def walking_part(report: EvalReport) -> dict[str, Any]:

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rl.maze.score import EvalReport
 from tasks.evidence.pictures import save_png, solve_rate_curve, training_curve
 from tasks.evidence.replays import Player, replay_page
 from tasks.evidence.walk_pictures import contact_sheet, moving_walk, save_gif, telling_mazes
-from tasks.records import BestStep, Evaluations
+from tasks.records import BestStep, Evaluations, ServedRun
+
+HOW_TO = "A maze is won where the second of the two compared solves it and the first does not. Click a maze to play it."
 
 
 @dataclass(frozen=True)
@@ -21,18 +24,20 @@ class Exhibits:
     walks: tuple[Path, ...]
     """A few mazes won and lost, moving."""
     page: Path
-    """All mazes, to be played in a browser."""
+    """All evaluation mazes, to be played in a browser."""
+    judge_page: Path
+    """All judge mazes."""
 
 
-def make_exhibits(folder: Path, profile: str, best: BestStep, played: Evaluations) -> Exhibits:
+def make_exhibits(folder: Path, profile: str, best: BestStep, outcome: ServedRun) -> Exhibits:
     """Write them into ``folder``."""
     run, title = best.run, f"{best.run.run_name} ({profile})"
     folder.mkdir(parents=True, exist_ok=True)
-    curve = solve_rate_curve(run.evaluations, run.mazes.ceiling, best.best.step, title, played.champion)
+    curve = solve_rate_curve(run.evaluations, run.mazes.ceiling, best.best.step, title, outcome.played.champion)
     pictures = {"curve": save_png(curve, folder / "solve_rate.png")}
     if run.numbers:
         pictures["training"] = save_png(training_curve(run.numbers, title), folder / "training.png")
-    players = players_of(best, played)
+    players = players_of(best, outcome)
     base, served = players[0], players[2]
     pictures["replays"] = folder / "replays.png"
     contact_sheet(base, served).save(pictures["replays"])
@@ -41,28 +46,47 @@ def make_exhibits(folder: Path, profile: str, best: BestStep, played: Evaluation
         for kind, numbers in telling_mazes(base, served).items()
         for number in numbers
     ]
-    page = folder / "replays.html"
-    page.write_text(replay_page(run.run_name, about(best, played), players), encoding="utf-8")
-    return Exhibits(pictures, tuple(walks), page)
+    page, judge_page = folder / "replays.html", folder / "judge.html"
+    page.write_text(replay_page(run.run_name, about(outcome.evaluation), players), encoding="utf-8")
+    judges = judge_players(best.best.step, outcome.played)
+    judge_page.write_text(replay_page(run.run_name, about_judge(outcome.played), judges), encoding="utf-8")
+    return Exhibits(pictures, tuple(walks), page, judge_page)
 
 
-def players_of(best: BestStep, played: Evaluations) -> Sequence[Player]:
-    """Base, best step in training, the same as served, and the champion where there is another."""
+def players_of(best: BestStep, outcome: ServedRun) -> Sequence[Player]:
+    """Of the evaluation mazes: base and best step in training, and that step as served."""
     step = f"step {best.best.step}"
-    players = [
-        Player("base", played.base),
+    return [
+        Player("base", best.base),
         Player(f"{step} in training", best.best),
-        Player(f"{step} as served", played.candidate),
+        Player(f"{step} as served", outcome.evaluation),
     ]
+
+
+def judge_players(step: int, played: Evaluations) -> Sequence[Player]:
+    """Of the judge mazes: base, the candidate, and the champion where there is another."""
+    players = [Player("base", played.base), Player(f"step {step} as served", played.candidate)]
     return [*players, Player("champion before", played.champion)] if played.champion else players
 
 
-def about(best: BestStep, played: Evaluations) -> str:
+def about(served: EvalReport) -> str:
     """One line below the page's title."""
-    rules = best.best.rules
     return (
-        f"{best.best.num_mazes} evaluation mazes of {rules.maze.height}x{rules.maze.width} cells, at most "
-        f"{rules.max_turns} turns each. Base and served model ({played.base.model_id}, {played.candidate.model_id}) "
-        "were played through the endpoint. A maze is won where the second of the two compared solves it and the first "
-        "does not. Click a maze to play it."
+        f"{_sized(served, 'evaluation mazes')} The base was played by the training engine, the served model "
+        f"({served.model_id}) through the endpoint. {HOW_TO}"
+    )
+
+
+def about_judge(played: Evaluations) -> str:
+    """The same for the judge set."""
+    return (
+        f"{_sized(played.candidate, 'judge mazes')} They chose no step, and they decided. All were played through the "
+        f"endpoint ({played.base.model_id}, {played.candidate.model_id}). {HOW_TO}"
+    )
+
+
+def _sized(report: EvalReport, mazes: str) -> str:
+    size = report.rules.maze
+    return (
+        f"{report.num_mazes} {mazes} of {size.height}x{size.width} cells, at most {report.rules.max_turns} turns each."
     )

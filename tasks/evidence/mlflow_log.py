@@ -37,9 +37,6 @@ class MlflowTaker:
         address = Address(**arguments.pop("address"))
         try:
             tell(self._run(address), entry.verb, arguments)
-            if entry.verb == "end":
-                # What is told from now on is told by a run that goes on: its children are opened anew.
-                self._known.clear()
         except TrackingUnavailable as error:
             raise ObserverAway(str(error)) from error
 

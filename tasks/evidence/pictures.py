@@ -35,8 +35,8 @@ def solve_rate_curve(
     axes.axhline(ceiling, color="grey", ls="--", lw=1, label=f"ceiling ({ceiling})")
     axes.axhline(solved[0], color="tab:brown", ls=":", lw=1.2, label=f"base ({solved[0]})")
     if champion is not None:
-        label = f"champion {champion.model_id} ({champion.num_solved})"
-        axes.axhline(champion.num_solved, color="tab:purple", ls="-.", lw=1.2, label=label)
+        label = f"champion {champion.model_id} ({champion.num_solved} of {champion.num_mazes} judge mazes)"
+        axes.axhline(champion.solve_rate * num_mazes, color="tab:purple", ls="-.", lw=1.2, label=label)
     for step, number in zip(steps, solved, strict=True):
         axes.annotate(str(number), (step, number), textcoords="offset points", xytext=(0, 8), ha="center", fontsize=8)
     axes.set(xlabel="training step", ylabel=f"mazes solved, of {num_mazes}", ylim=(0, num_mazes * 1.08), title=title)

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl.maze.grid import Maze, generate_maze, turns_needed
+from rl.maze.grid import Maze, turns_needed
 from rl.maze.pictures import AGENT, FLOOR, TARGET, WALL
 from rl.maze.score import EvalReport, Outcome
+from rl.maze.sources import maze_for
 from rl.maze.walks import Behaviour, behaviour, ending_of, turns_of
 
 BEHAVIOUR_COLUMNS = {
@@ -43,8 +44,7 @@ class Player:
 
 def mazes_of(report: EvalReport) -> list[Maze]:
     """The mazes of an evaluation, in its order."""
-    size = report.rules.maze
-    return [generate_maze(outcome.seed, size.height, size.width) for outcome in report.outcomes]
+    return [maze_for(outcome.seed, report.rules.maze) for outcome in report.outcomes]
 
 
 def behaviour_of(report: EvalReport) -> Behaviour:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.evidence.comparison import behaviour_table, difference_part, evaluation_part, walking_part
+from tasks.evidence.comparison import behaviour_table, difference_part, evaluation_part, judge_part, walking_part
 from tasks.evidence.exhibits import Exhibits, make_exhibits
 from tasks.evidence.settings import ReportSettings
 from tasks.jobs.news import training_log
@@ -27,7 +27,7 @@ def write_report(context: RunContext, settings: ReportSettings, best: BestStep, 
         (folder / f"{name}.json").write_text(text)
     context.run.text(text, "report.json")
     context.run.metrics(best.best.step, summary_metrics(best))
-    exhibits = make_exhibits(folder / context.run_name, settings.profile, best, served.played)
+    exhibits = make_exhibits(folder / context.run_name, settings.profile, best, served)
     show(context, exhibits)
     links = replay_links(context, exhibits)
     context.page.markdown("report", f"{as_markdown(report)}\n{links}", "Result of the run")
@@ -41,7 +41,8 @@ def show(context: RunContext, exhibits: Exhibits) -> None:
         context.page.picture(key, artifact_url(context, f"pictures/{picture.name}"))
     for walk in exhibits.walks:
         context.run.file(walk, "replays")
-    context.run.file(exhibits.page, "replays")
+    for page in (exhibits.page, exhibits.judge_page):
+        context.run.file(page, "replays")
 
 
 def artifact_url(context: RunContext, artifact_path: str) -> str:
@@ -52,10 +53,11 @@ def artifact_url(context: RunContext, artifact_path: str) -> str:
 
 def replay_links(context: RunContext, exhibits: Exhibits) -> str:
     """Markdown: where every maze can be played again."""
-    path = f"replays/{exhibits.page.name}"
+    path, judged = (f"replays/{page.name}" for page in (exhibits.page, exhibits.judge_page))
     return (
         f"Replays of every maze, turn by turn: [in MLflow]({context.run.url}/artifacts/{path}), or "
-        f"[as a file]({artifact_url(context, path)}) that any browser opens without a server.\n"
+        f"[as a file]({artifact_url(context, path)}) that any browser opens without a server. The judge set's: "
+        f"[in MLflow]({context.run.url}/artifacts/{judged}), [as a file]({artifact_url(context, judged)}).\n"
     )
 
 
@@ -89,6 +91,7 @@ def served_part(served: ServedRun) -> dict[str, Any]:
     return {
         "adapter": {"name": adapter.name, "uri": adapter.uri, "sha256": adapter.sha256},
         "proof": certificate.model_dump(exclude={"adapter"}) | {"holds": certificate.holds},
+        "judge": judge_part(served.played),
         "gate": {
             "decision": verdict.decision,
             "reason": verdict.reason,
@@ -96,6 +99,7 @@ def served_part(served: ServedRun) -> dict[str, Any]:
             "losses": verdict.against_base.losses,
             "difference": difference_part(verdict.against_base),
             "p_value": verdict.against_base.p_value,
+            "visible_gain": None if verdict.visible_gain is None else round(verdict.visible_gain, 4),
             "champion": served.change.champion if served.change else None,
         },
         "walks": {"base": walking_part(served.played.base), "served": walking_part(served.played.candidate)},
@@ -134,22 +138,25 @@ def as_markdown(report: Mapping[str, Any]) -> str:
         f"{head}{table}\n\n"
         f"Adapter `{adapter['name']}` at {adapter['uri']}: {proof['endpoint_solved']} of {eval_set['num_mazes']} mazes "
         f"through the endpoint ({proof['training_solved']} in training). Proof {proven}. "
-        f"Gate: {gate['decision']}, {gate['reason']}. {in_points(gate['difference'])}\n"
+        f"\n\n{judged(report['judge'])} Gate: {gate['decision']}, {gate['reason']}.\n"
         f"{_away(report['served'].get('away_s', 0.0))}"
     )
 
 
-def in_points(difference: Mapping[str, float]) -> str:
-    """How much above the base the adapter is, with its interval."""
-    value, low, high = (100 * difference[name] for name in ("value", "low", "high"))
-    return f"Against the base that is {value:+.1f} points (95% interval {low:+.1f} to {high:+.1f})."
+def judged(judge: Mapping[str, Any]) -> str:
+    """``Judge 182 of 256, base 121: mazes that chose no step.``"""
+    solved = judge["solved"]
+    others = "".join(f", {name} {solved[name]}" for name in ("base", "champion") if name in solved)
+    again = f" ({', '.join(judge['recalled'])} recalled from an earlier attempt)" if judge["recalled"] else ""
+    return f"Judge {solved['candidate']} of {judge['num_mazes']}{others}{again}: mazes that chose no step."
 
 
 def in_one_line(report: Mapping[str, Any]) -> str:
-    """``48/64, +15 over base, promoted``: what the flow run's state says."""
-    solved, gate = report["best"]["solved"], report["gate"]
+    """``judge 91/128, +30 over base, promoted``: what the flow run's state says, by the mazes that decided."""
+    judge, gate = report["judge"], report["gate"]
+    solved, base = (judge["solved"][name] for name in ("candidate", "base"))
     end = "promoted" if gate["champion"] else f"not promoted ({gate['decision']})"
-    return f"{solved}/{report['eval_set']['num_mazes']}, {solved - report['base']['solved']:+d} over base, {end}"
+    return f"judge {solved}/{judge['num_mazes']}, {solved - base:+d} over base, {end}"
 
 
 def _away(away_s: float) -> str:

@@ -10,7 +10,22 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, Protocol
 
-from rl.events import Checked, Evaluated, Event, Fault, Metrics, Probed, Progress, Resumed, Saved, Stored, parse_line
+from rl.events import (
+    PREFIX,
+    Checked,
+    Completed,
+    Evaluated,
+    Event,
+    Fault,
+    Metrics,
+    Probed,
+    Progress,
+    Resumed,
+    Saved,
+    Stored,
+    Wrote,
+    parse_line,
+)
 from rl.maze.score import EvalReport
 from tasks.errors import LogBrokeOff, TrainingJobFailed, TrainingStalled
 from tasks.jobs.api import JobsClient, JobState
@@ -46,8 +61,26 @@ class Sinks(Protocol):
 
     def saved(self, event: Saved) -> None: ...
 
-    def attempt(self, number: int, from_step: int) -> None:
-        """A training job begins: the attempt's number, from 1, and the checkpoint's step that it goes on from."""
+    def event(self, document: str) -> None:
+        """Every event, as its JSON, before what it means is told."""
+        ...
+
+    def wrote(self, name: str, text: str) -> None:
+        """A small file of the job's."""
+        ...
+
+    def fault(self, fault: Fault) -> None: ...
+
+    def attempt(self, begun: Resumed) -> None:
+        """What comes now is of this attempt at training; of one that is over it is no news."""
+        ...
+
+    def inherited(self, numbers: Mapping[int, Mapping[str, float]], evaluations: Mapping[int, EvalReport]) -> None:
+        """By step, what led to where the attempt goes on from: its curve begins with it."""
+        ...
+
+    def completed(self) -> None:
+        """The attempt has done all that it was asked for."""
         ...
 
 
@@ -85,6 +118,7 @@ class JobStory:
                 self.last_lines.append(text)
                 sinks.line(text)
             return
+        sinks.event(line.removeprefix(PREFIX))
         self._take(event, sinks)
 
     def why_it_ended(self, submission_id: str, state: JobState) -> str:
@@ -128,9 +162,13 @@ class JobStory:
                 self.checks[event.name] = event
             case Stored():
                 self.stored[event.path] = event
+            case Completed():
+                sinks.completed()
+            case Wrote():
+                sinks.wrote(event.name, event.text)
             case Fault():
                 self.faults.append(event)
-                sinks.line(f"{'ERROR' if event.fatal else 'WARNING'} {event.boundary}: {event.message}")
+                sinks.fault(event)
 
     def _begin_attempt(self, event: Resumed, sinks: Sinks) -> None:
         """What was told of later steps belongs to a training that was not gone on with; what led here is told again:
@@ -142,11 +180,8 @@ class JobStory:
         self.numbers = {step: values for step, values in self.numbers.items() if step <= event.step}
         self.told = {step: known for step, known in self.told.items() if step <= event.step}
         self.num_earlier_faults = len(self.faults)
-        sinks.attempt(event.attempt, event.step)
-        for step in sorted(self.numbers):
-            sinks.metrics(step, self.numbers[step])
-        for step in sorted(self.evaluations):
-            sinks.evaluation(self.evaluations[step])
+        sinks.attempt(event)
+        sinks.inherited(dict(sorted(self.numbers.items())), dict(sorted(self.evaluations.items())))
 
     def _tell_numbers(self, step: int, values: Mapping[str, float], sinks: Sinks) -> None:
         known = self.numbers.setdefault(step, {})

@@ -16,8 +16,8 @@ from tasks.records import ClusterRef
 from tasks.run import RunContext
 from tasks.watch import Following
 
-MakeNews = Callable[[RunContext, Any, Callable[[str], object]], JobNews]
-"""Of the context, the job's order and what takes its lines."""
+MakeNews = Callable[[RunContext, Any, Callable[[str], object], Callable[[str], object]], JobNews]
+"""Of the context, the job's order, what takes its lines and what takes its events."""
 
 
 def run_job(
@@ -41,7 +41,7 @@ def run_job(
     story = JobStory(submission_id=submission_id)
     with kept_log(context, submission_id) as log:
         context.tell(Following(submission_id, str(log.path or "")))
-        news = make_news(context, order, log.line)
+        news = make_news(context, order, log.line, log.event)
         followed_to_its_end(jobs, submission_id, news, limits_of(cluster.job), story)
         news.finished()
     return story

@@ -33,10 +33,19 @@ class ChampionRegistry:
         self._name = registered_model
         self._object = ChampionObject(s3 or s3_client(), champion_uri)
 
+    @property
+    def name(self) -> str:
+        """Of the registered model."""
+        return self._name
+
     def champion(self) -> str | None:
         """Name of the adapter that is champion."""
-        now = self._standing(self._object.read())
+        now = self.reigning()
         return now.adapter_name if now else None
+
+    def reigning(self) -> Champion | None:
+        """The champion, with the digest of its weights."""
+        return self._standing(self._object.read())
 
     def previous(self) -> str | None:
         """Name of the adapter that was champion before; never the champion's own."""
@@ -56,8 +65,8 @@ class ChampionRegistry:
         by_object = {name: f"it is {alias}" for alias, name in named.items()}
         return {name: why for name, why in {**by_alias, **by_object}.items() if name}
 
-    def register(self, adapter: PublishedAdapter, mlflow_run_id: str, solved: int) -> None:
-        """Make the adapter a version of the registered model; a second call finds the first."""
+    def register(self, adapter: PublishedAdapter, mlflow_run_id: str, solved: int, card: str = "") -> None:
+        """Make the adapter a version of the registered model, described by its card; a second call finds the first."""
         try:
             self._client.create_registered_model(self._name)
         except MlflowException as error:
@@ -71,7 +80,9 @@ class ChampionRegistry:
                 "model_id": adapter.model_id,
                 "solved": str(solved),
             }
-            self._client.create_model_version(self._name, adapter.uri, run_id=mlflow_run_id, tags=tags)
+            self._client.create_model_version(
+                self._name, adapter.uri, run_id=mlflow_run_id, tags=tags, description=card or None
+            )
 
     def require(self, adapter_name: str) -> ModelVersion:
         """The version of this adapter; raises NoSuchAdapter with the names that there are."""

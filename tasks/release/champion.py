@@ -10,6 +10,7 @@ from tasks.errors import NoSuchAdapter, NotProven
 from tasks.records import (
     Certificate,
     ChampionChange,
+    Contest,
     Evaluations,
     PublishedAdapter,
     ServedEndpoint,
@@ -18,20 +19,31 @@ from tasks.records import (
     Verdict,
 )
 from tasks.release.aliases import registry_of
+from tasks.release.card import model_card
 from tasks.release.gate import judge
 from tasks.release.settings import ChampionSettings, GateSettings
 from tasks.run import RunContext
 from tasks.stage import stage
 
 
+def contest_of(settings: ChampionSettings, endpoint: ServedEndpoint, adapter: PublishedAdapter) -> Contest:
+    """The adapter, its base, and the champion where there is one and it is not this very adapter."""
+    manifest = AdapterStore(s3_client(), settings.server.adapters_uri, adapter.name).manifest()
+    base = endpoint.base.model_copy(update={"sha256": manifest.base_fingerprint if manifest else ""})
+    return Contest(
+        candidate=endpoint.serves(adapter), base=base, champion=champion_to_beat(settings, endpoint, adapter)
+    )
+
+
 def champion_to_beat(
     settings: ChampionSettings, endpoint: ServedEndpoint, adapter: PublishedAdapter
 ) -> ServedModel | None:
     """The champion at this endpoint; None where there is none, or where it is this very adapter."""
-    champion = registry_of(settings).champion()
-    if champion is None or champion == adapter.name:
+    champion = registry_of(settings).reigning()
+    if champion is None or champion.adapter_name == adapter.name:
         return None
-    return ServedModel(url=endpoint.url, model_id=adapter_model_id(settings.server, champion))
+    model_id = adapter_model_id(settings.server, champion.adapter_name)
+    return ServedModel(url=endpoint.url, model_id=model_id, sha256=champion.sha256)
 
 
 def standing(settings: ChampionSettings) -> Standing | None:
@@ -71,7 +83,9 @@ def promote_adapter(
 ) -> ChampionChange | None:
     """Register the adapter; move the champion's name when the proof holds and the gate says so."""
     registry = registry_of(settings)
-    registry.register(certificate.adapter, context.run.run_id, verdict.candidate_solved)
+    card = model_card(registry.name, certificate, verdict)
+    registry.register(certificate.adapter, context.run.run_id, certificate.endpoint_solved, card)
+    context.run.text(card, "model_card.md")
     if not certificate.holds or verdict.decision != "promote":
         context.stages.found("registered; the champion stays")
         return None

@@ -90,7 +90,7 @@ def play_eval_set(
         max_reply_tokens=play.max_reply_tokens,
         temperature=GREEDY,
     )
-    return make_report(model.step, rules, name, seeds, [one.outcome for one in played])
+    return make_report(model.step, rules, name, seeds, [one.outcome for one in played], settings.conditions)
 
 
 @dataclass(frozen=True)

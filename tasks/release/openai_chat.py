@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from urllib.parse import quote
 import requests
 from urllib3 import Retry
 
+from serving.door import API_KEY_VARIABLE
 from tasks.clients.retry import PATIENT, patient_session
 from tasks.errors import ContextExceeded, EndpointFailed, ModelNotServed
 
@@ -31,11 +33,16 @@ class Reply:
 
 
 class ChatEndpoint:
-    """``url`` is the address before ``/v1``. One per thread: it keeps a connection until it is closed."""
+    """``url`` is the address before ``/v1``. One per thread: it keeps a connection until it is closed.
+
+    An API key comes from the environment, as the endpoint's own does: MAZE_ENDPOINT_API_KEY.
+    """
 
     def __init__(self, url: str, timeout_s: float = 120.0, retry: Retry = PATIENT) -> None:
         self._url, self._timeout_s = url.rstrip("/"), timeout_s
         self._session = patient_session(retry)
+        if key := os.environ.get(API_KEY_VARIABLE):
+            self._session.headers["Authorization"] = f"Bearer {key}"
 
     def __enter__(self) -> Self:
         return self

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
+from rl.maze.score import Conditions
 from rl.settings import DataSettings
 from serving.settings import ServerSettings
 from tasks.settings import Settings, TrackingSettings
+
+BESIDE_THE_ENGINE = {"app_name", "base_model_id", "adapters_uri", "max_cpu_loras", "listen"}
+"""Settings of a server that leave its answers as they are."""
 
 
 class ServeSettings(Settings):
@@ -35,6 +41,31 @@ class EvaluationSettings(Settings):
 
     data: DataSettings
     play: PlaySettings
+    server: ServerSettings | None = None
+    """How the endpoint was deployed, where this run knows it."""
+    software: str = ""
+    """Digest of the image or lock that the endpoint runs in; empty where nobody says."""
+
+    @property
+    def conditions(self) -> Conditions:
+        """What may turn a greedy answer by rounding."""
+        engine = {} if self.server is None else self.server.model_dump(mode="json", exclude=BESIDE_THE_ENGINE)
+        return Conditions(num_concurrent=self.play.num_concurrent, engine=engine, software=self.software)
+
+
+class JudgeSettings(Settings):
+    """The mazes that decide about a candidate."""
+
+    num_mazes: int = Field(ge=1)
+    """Drawn anew for each run. With 128 a gain of 11 points over the base is found 9 times in 10, with 256 one of 7
+    (docs/evaluation.md)."""
+
+
+class JudgeMazesSettings(Settings):
+    """How many, and around which other mazes they are drawn."""
+
+    data: DataSettings
+    num_mazes: int
 
 
 class ChampionSettings(Settings):
@@ -56,13 +87,16 @@ class ProofSettings(Settings):
 
 
 class GateSettings(Settings):
-    """When a proven candidate replaces the champion."""
+    """When a proven candidate replaces the champion, by the judge set."""
 
-    min_margin_over_base: int = Field(default=5, ge=0)
-    """Mazes won minus mazes lost against the base model."""
     max_p_value: float = Field(default=0.05, gt=0, le=1)
-    """Exact McNemar test against the base model."""
-    min_margin_over_champion: int = Field(default=1, ge=0)
-    """Mazes won minus mazes lost against the current champion."""
+    """Exact McNemar test against the base model: more won than lost, and at most this."""
+    over_champion: Literal["superior", "not_inferior"] = "superior"
+    """What the champion is replaced for. ``superior``: the same test says so. ``not_inferior``: more won than lost, and
+    the interval of the difference stays above ``-max_inferiority``; over many cycles the champion may get worse."""
+    max_p_value_over_champion: float = Field(default=0.05, gt=0, lt=1)
+    """Level of the test against the champion, or of the interval."""
+    max_inferiority: float = Field(default=0.05, gt=0, lt=1)
+    """Share of mazes that a candidate may be worse by, as far as the interval can tell."""
     promote: bool = True
     """Whether the better one is promoted; where it is not, it is judged and reported all the same."""

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from scipy.stats import binomtest
+import numpy as np
+from scipy.stats import binom, binomtest
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,35 @@ def mcnemar_p_value(wins: int, losses: int) -> float:
     Q. McNemar, Psychometrika 12, 1947, with the binomial distribution in place of its approximation.
     """
     return float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
+
+
+def mcnemar_power(gain: float, loss_share: float, num_mazes: int, max_p_value: float) -> float:
+    """How often the exact test finds the first player better, at most ``max_p_value``.
+
+    ``loss_share`` of all mazes are solved by the second player alone, ``loss_share + gain`` by the first alone. Exact:
+    summed over how many mazes only one of them solves, and how many of those the first one does.
+    """
+    only_one = min(1.0, 2 * loss_share + gain)
+    if only_one <= 0:
+        return 0.0
+    counts = np.arange(num_mazes + 1)
+    wins_wanted = binom.isf(max_p_value / 2, counts, 0.5) + 1
+    found = binom.sf(wins_wanted - 1, counts, min(1.0, (loss_share + gain) / only_one))
+    return float(np.sum(binom.pmf(counts, num_mazes, only_one) * found))
+
+
+def visible_gain(num_mazes: int, loss_share: float, max_p_value: float, power: float = 0.9) -> float | None:
+    """Smallest gain that the exact test finds with this power; None where so few mazes show none for sure."""
+    low, high = 0.0, 1.0 - 2 * loss_share
+    if high <= 0 or mcnemar_power(high, loss_share, num_mazes, max_p_value) < power:
+        return None
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        if mcnemar_power(middle, loss_share, num_mazes, max_p_value) < power:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def paired_difference(wins: int, losses: int, both: int, neither: int, confidence: float = 0.95) -> Difference:

@@ -10,8 +10,9 @@ from typing import Any
 
 from scipy.stats import binomtest
 
-from rl.maze.grid import generate_maze, turns_needed
+from rl.maze.grid import turns_needed
 from rl.maze.score import EvalReport
+from rl.maze.sources import maze_for
 from rl.maze.walks import behaviour, ending_of, turns_of
 
 STEP_CURVES = {
@@ -55,8 +56,7 @@ def step_curves(values: Mapping[str, float]) -> dict[str, float]:
 def evaluation_curves(report: EvalReport) -> dict[str, float]:
     """Solve rate with its 95% Wilson interval, and what the model did, in counts."""
     interval = binomtest(report.num_solved, report.num_mazes).proportion_ci(0.95, method="wilson")
-    size = report.rules.maze
-    mazes = [generate_maze(outcome.seed, size.height, size.width) for outcome in report.outcomes]
+    mazes = [maze_for(outcome.seed, report.rules.maze) for outcome in report.outcomes]
     did = behaviour(mazes, report.outcomes, report.rules.max_turns)
     return {
         **report.metrics(),
@@ -72,9 +72,9 @@ def evaluation_curves(report: EvalReport) -> dict[str, float]:
 
 def episode_rows(report: EvalReport) -> list[dict[str, Any]]:
     """One row a maze: what it asks, what was done, how it ended."""
-    size, rows = report.rules.maze, []
+    rows = []
     for outcome in report.outcomes:
-        maze = generate_maze(outcome.seed, size.height, size.width)
+        maze = maze_for(outcome.seed, report.rules.maze)
         turns = turns_of(maze, outcome)
         rows.append(
             {

@@ -65,5 +65,5 @@ def evaluation_set(mazes: Mazes) -> Dataset:
 
 
 def set_name(maze: MazeSettings, what_for: str) -> str:
-    """Such as ``maze_2d-7x9-selection``."""
-    return f"{maze.env_id}-{maze.height}x{maze.width}-{what_for}"
+    """Such as ``maze_2d-7x9-selection``; names in MLflow are no paths."""
+    return f"{maze.env_id.replace('/', '-')}-{maze.height}x{maze.width}-{what_for}"

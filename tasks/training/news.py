@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rl.events import Saved
+from rl.events import Resumed, Saved
 from rl.grpo.settings import TrainJob
 from rl.maze.score import EvalReport
 from tasks.clients.mlflow_inputs import MAX_DIGEST_LENGTH
@@ -21,8 +21,14 @@ class TrainingNews(JobNews):
     steps is trained again. So the page lags behind by up to one checkpoint; the attempt's own run does not.
     """
 
-    def __init__(self, context: RunContext, order: TrainJob, keep: Callable[[str], object]) -> None:
-        super().__init__(context, order, keep)
+    def __init__(
+        self,
+        context: RunContext,
+        order: TrainJob,
+        keep: Callable[[str], object] = lambda text: None,
+        keep_event: Callable[[str], object] = lambda document: None,
+    ) -> None:
+        super().__init__(context, order, keep, keep_event)
         engine = order.train.engine
         self._num_gpus = order.train.num_gpus if engine.device == "cuda" else 0
         self._held_step = 0
@@ -32,11 +38,11 @@ class TrainingNews(JobNews):
         self._exports: dict[int, Saved] = {}
         self._order_of_all = order
 
-    def attempt(self, number: int, from_step: int) -> None:
-        super().attempt(number, from_step)
-        self._held_step = from_step
+    def attempt(self, begun: Resumed) -> None:
+        super().attempt(begun)
+        self._held_step = begun.step
         for told in (self._numbers, self._waiting, self._reports, self._exports):
-            for step in [step for step in told if step > from_step]:
+            for step in [step for step in told if step > begun.step]:
                 del told[step]
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
@@ -52,20 +58,18 @@ class TrainingNews(JobNews):
         self._reports[report.step] = report
         self._run.table(episode_rows(report), f"{EPISODES}/step_{report.step:06d}.json")
         self._later(report.step, evaluation_curves(report))
-        self._adapter(report.step)
 
     def saved(self, event: Saved) -> None:
         super().saved(event)
         if event.kind == "export":
             self._exports[event.step] = event
-            self._adapter(event.step)
         else:
             self._held_step = max(self._held_step, event.step)
-            self._tell_what_holds()
+        self._tell_what_holds()
 
     def finished(self) -> None:
         """The job ended well: all that it told led to the result."""
-        self._held_step = max([self._held_step, *self._waiting])
+        self._held_step = max([self._held_step, *self._waiting, *self._exports])
         self._tell_what_holds()
 
     def _later(self, step: int, values: Mapping[str, float]) -> None:
@@ -76,11 +80,13 @@ class TrainingNews(JobNews):
     def _tell_what_holds(self) -> None:
         for step in sorted(step for step in self._waiting if step <= self._held_step):
             self._run.metrics(step, self._waiting.pop(step))
+        for step in sorted(self._reports.keys() & self._exports.keys()):
+            if step <= self._held_step:
+                self._adapter(step)
 
     def _adapter(self, step: int) -> None:
-        """One that is evaluated too, among the run's models."""
-        if step in self._reports and step in self._exports:
-            self._run.model(made_model(self._order_of_all, self._reports[step], self._exports[step]))
+        """Among the run's models, once: with its evaluation, and not before its training holds."""
+        self._run.model(made_model(self._order_of_all, self._reports[step], self._exports.pop(step)))
 
 
 def made_model(order: TrainJob, report: EvalReport, export: Saved) -> MadeModel:

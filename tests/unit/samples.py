@@ -8,9 +8,10 @@ from rl.maze.eval_set import load_eval_set
 from rl.maze.grid import generate_maze, shortest_path
 from rl.maze.score import GREEDY, MOVE_LETTERS, EvalReport, EvalRules, Outcome
 from rl.settings import MazeSettings
-from serving.settings import ServerSettings
+from serving.settings import DoorSettings, ServerSettings
 from tasks.records import Certificate, ExportRef, MazesRef, PublishedAdapter, TrainedRun
 
+DOOR = DoorSettings(max_image_pixels=4_194_304, max_image_mb=8, max_request_mb=32)
 SERVER = ServerSettings(
     base_model_id="tiny",
     model_source="/models/tiny",
@@ -19,6 +20,7 @@ SERVER = ServerSettings(
     dtype="float32",
     max_model_len=2048,
     max_images=15,
+    door=DOOR,
     max_lora_rank=32,
 )
 

@@ -30,6 +30,7 @@ def run_flow(env: dict[str, str], folder: Path, **changes: Any) -> subprocess.Co
         "platform.train.data.eval_manifest": folder / "eval.json",
         "platform.train.data.eval_sha256": eval_set.sha256,
         "platform.train.data.num_train_mazes": 8,
+        "platform.judge.num_mazes": NUM_MAZES,
         "max_steps": 1,
         # Enough that hardly ever all rollouts of every maze end alike: then nothing would be learned or published.
         "mazes_per_step": 4,
@@ -62,6 +63,7 @@ def test_one_grpo_step_runs_from_prefect_to_the_report(finished: tuple[Path, str
     report = report_of(folder)
     assert [row["step"] for row in report["evals"]] == [0, 1]
     assert report["eval_set"]["num_mazes"] == NUM_MAZES
+    assert report["judge"]["num_mazes"] == NUM_MAZES
     assert report["best"]["step"] == 1
     assert report == json.loads((folder / "reports" / "rehearsal.json").read_text())
     assert {"run_training", "publish_adapter", "ensure_endpoint", "prove_adapter"} <= set(report["timings_s"])
@@ -73,7 +75,7 @@ def test_one_grpo_step_runs_from_prefect_to_the_report(finished: tuple[Path, str
     for stage in ("run training", "publish adapter", "ensure endpoint", "prove adapter"):
         assert f"ok      {stage}" in printed
     shown = {path.name for path in (folder / "reports" / "rehearsal").iterdir() if path.suffix != ".gif"}
-    assert shown == {"solve_rate.png", "training.png", "replays.png", "replays.html"}
+    assert shown == {"solve_rate.png", "training.png", "replays.png", "replays.html", "judge.html"}
 
 
 def test_the_export_is_a_peft_adapter_of_the_language_model(finished: tuple[Path, str]) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import vllm
 from skyrl.train.config import SkyRLTrainConfig
 
 from rl.events import Event, EventLog, Fault, Metrics, parse_line
 from rl.grpo.config_table import RunDirs, skyrl_overrides
-from rl.grpo.experiment import EventTracker, eval_rules
+from rl.grpo.experiment import EventTracker, eval_conditions, eval_rules, share_without_signal
 from rl.maze.run_mazes import prepare_mazes
-from rl.maze.score import GREEDY, EvalRules
+from rl.maze.score import GREEDY, Conditions, EvalRules, Outcome
 from tests.train.conftest import train_job
 
 
@@ -91,3 +92,35 @@ def test_an_evaluation_says_by_which_rules_skyrl_played_it(tmp_path: Path) -> No
     assert eval_rules(cfg, prepare_mazes(data)) == expected
     cfg.generator.eval_sampling_params.temperature = 0.7
     assert eval_rules(cfg, prepare_mazes(data)).temperature == 0.7
+
+
+def test_a_maze_whose_rollouts_all_end_alike_brings_no_signal() -> None:
+    def outcomes(*groups: tuple[int, str]) -> list[Outcome]:
+        return [
+            Outcome(seed=seed, solved=end == "s", actions="S", unparsable_replies=0)
+            for seed, ends in groups
+            for end in ends
+        ]
+
+    assert share_without_signal(outcomes((1, "ss"), (2, "--"), (3, "s-"), (4, "-s"))) == 0.5
+    assert share_without_signal(outcomes((1, "s-"))) == 0.0
+    assert share_without_signal(outcomes((7, "---"))) == 1.0
+
+
+def test_an_evaluation_says_in_what_it_was_played(tmp_path: Path) -> None:
+    job = train_job(tmp_path, max_reply_tokens=12, temperature=0.8)
+    cfg: Any = SkyRLTrainConfig.from_cli_overrides(skyrl_overrides(job, RunDirs(str(tmp_path), "test"), None))
+    found, engine = eval_conditions(cfg, 64), job.train.engine
+    assert (found.num_concurrent, found.software) == (64, f"vllm {vllm.__version__}")
+    assert (
+        found.engine.items()
+        >= {
+            "model_dtype": engine.dtype,
+            "max_num_seqs": engine.max_num_seqs,
+            "max_num_batched_tokens": engine.max_num_batched_tokens,
+            "enforce_eager": engine.enforce_eager,
+        }.items()
+    )
+    assert found.engine.items() >= engine.init_kwargs.items()
+    assert Conditions.model_validate_json(found.model_dump_json()) == found
+    assert eval_conditions(cfg, 4096).num_concurrent == 1024

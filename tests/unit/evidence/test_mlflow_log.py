@@ -34,6 +34,7 @@ def test_a_late_word_of_an_earlier_attempt_s_end_does_not_end_the_attempt_that_g
     training_log(run, 1).metrics(1, {"loss": 1.0})
     run.end(ended)
     run.begin()
+    training_log(run, 1).begin()
     training_log(run, 1).metrics(2, {"loss": 0.5})
     assert outbox.close(timeout_s=30) == 0
     child = runs.find("r", "training", {"maze.attempt": "1"}, parent.run_id)

@@ -119,7 +119,9 @@ def test_every_exported_step_is_a_model_with_its_evaluation(told: Told) -> None:
 
 
 def test_the_sets_of_mazes_are_the_run_s_inputs(told: Told) -> None:
-    inputs = told.client.get_run(told.parent_id).inputs.dataset_inputs
+    kept = told.client.get_run(told.parent_id).inputs
+    assert kept is not None
+    inputs = kept.dataset_inputs
     found = {one.tags[0].value: (one.dataset.name, one.dataset.digest) for one in inputs}
     assert len(inputs) == 2
     assert found["selection"] == ("maze_2d-7x9-selection", REPORTS[0].rules.eval_set_sha256[:36])

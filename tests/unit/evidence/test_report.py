@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from rl.maze.eval_set import EvalSet
 from rl.maze.grid import generate_maze
 from rl.maze.pictures import render
 from rl.maze.score import Outcome
@@ -17,7 +18,7 @@ from rl.maze.walks import cells_of
 from tasks.evidence.exhibits import make_exhibits
 from tasks.evidence.pictures import save_png, solve_rate_curve, training_curve
 from tasks.evidence.replays import Player
-from tasks.evidence.report import as_markdown, curl_lines, write_report
+from tasks.evidence.report import as_markdown, curl_lines, in_one_line, write_report
 from tasks.evidence.report import make_report as make_run_report
 from tasks.evidence.settings import ReportSettings
 from tasks.evidence.walk_pictures import BAD, GOOD, contact_sheet, draw_walk, moving_walk, save_gif, telling_mazes
@@ -25,6 +26,7 @@ from tasks.records import (
     BestStep,
     ChampionChange,
     Evaluations,
+    JudgeSet,
     PublishedAdapter,
     ServedEndpoint,
     ServedRun,
@@ -56,7 +58,7 @@ def test_curves_are_drawn_and_not_blank(tmp_path: Path) -> None:
     evaluations = [report(0, 20), report(4, 30), report(8, 40)]
     curve = solve_rate_curve(evaluations, 64, 8, "title", champion=report(0, 35))
     labels = curve.axes[0].get_legend_handles_labels()[1]
-    assert {"ceiling (64)", "base (20)", "champion m (35)", "95% Wilson interval"} <= set(labels)
+    assert {"ceiling (64)", "base (20)", "champion m (35 of 64 judge mazes)", "95% Wilson interval"} <= set(labels)
     for figure, name in ((curve, "curve"), (training_curve(NUMBERS, "title"), "training")):
         pixels = np.asarray(Image.open(save_png(figure, tmp_path / "sub" / f"{name}.png")).convert("RGB"))
         assert pixels.shape[0] > 400
@@ -108,6 +110,7 @@ def test_what_can_be_looked_at_goes_to_mlflow_and_is_linked_from_the_report(tmp_
         "log pictures/replays.png",
         *(f"log replays/won_{SEEDS[number]}.gif" for number in (28, 29, 30)),
         "log replays/replays.html",
+        "log replays/judge.html",
     ]
     assert [event.split()[1] for event in events if event.startswith("picture ")] == ["curve", "training", "replays"]
     assert events[-1] == "markdown report"
@@ -117,7 +120,7 @@ def test_what_can_be_looked_at_goes_to_mlflow_and_is_linked_from_the_report(tmp_
 
 def test_a_run_without_numbers_of_steps_has_the_other_pictures(tmp_path: Path) -> None:
     best = choose_best(trained({0: 28, 4: 40}, [4]))
-    assert list(make_exhibits(tmp_path, "local", best, served().played).pictures) == ["curve", "replays"]
+    assert list(make_exhibits(tmp_path, "local", best, served()).pictures) == ["curve", "replays"]
 
 
 def test_the_report_has_the_published_schema() -> None:
@@ -172,6 +175,14 @@ def test_the_report_has_the_published_schema() -> None:
             "failures": [],
             "holds": True,
         },
+        "judge": {
+            "name": "judge-r",
+            "sha256": "j",
+            "num_mazes": 64,
+            "ceiling": 64,
+            "solved": {"candidate": 40, "base": 28},
+            "recalled": ["tiny"],
+        },
         "gate": {
             "decision": "promote",
             "reason": document["gate"]["reason"],
@@ -179,6 +190,7 @@ def test_the_report_has_the_published_schema() -> None:
             "losses": 0,
             "difference": {"value": 0.1875, "low": 0.0855, "high": 0.2808},
             "p_value": document["gate"]["p_value"],
+            "visible_gain": document["gate"]["visible_gain"],
             "champion": "r-step-4",
         },
         "walks": {
@@ -192,11 +204,21 @@ def test_the_report_has_the_published_schema() -> None:
     lengths = document["walks"]["served"]["solved_by_turns_needed"]
     assert [sum(side) for side in zip(*lengths.values(), strict=True)] == [40, 64]
     assert "| 4 | 40 | 50% to 73% |" in as_markdown(document)
-    assert "that is +18.8 points (95% interval" in as_markdown(document)
-    assert "Proof holds. Gate: promote, 12 mazes won and 0 lost against the base" in as_markdown(document)
+    text = as_markdown(document)
+    assert "40 of 64 mazes through the endpoint (40 in training). Proof holds." in text
+    assert "Judge 40 of 64, base 28 (tiny recalled from an earlier attempt): mazes that chose no step." in text
+    assert (
+        "Gate: promote, 12 judge mazes won and 0 lost against the base, p=0.00049, +18.8 points (95% interval" in text
+    )
+    assert in_one_line(document) == "judge 40/64, +12 over base, promoted"
     base_line, adapter_line = curl_lines(document).splitlines()
     assert base_line.startswith("curl -s http://llm/v1/chat/completions")
     assert '"model": "tiny:r-step-4"' in adapter_line
+
+
+def judge_set() -> JudgeSet:
+    mazes = EvalSet(env_id="maze_2d", height=7, width=9, mazes=())
+    return JudgeSet(name="judge-r", sha256="j", mazes=mazes, ceiling=64)
 
 
 def served() -> ServedRun:
@@ -209,7 +231,10 @@ def served() -> ServedRun:
         certificate=certificate_of(adapter),
         verdict=judge(GateSettings(), report(4, 40), report(0, 28), None),
         change=ChampionChange(champion="r-step-4", previous=None),
-        played=Evaluations(candidate=report(4, 40), base=report(0, 28), champion=None),
+        played=Evaluations(
+            judge_set=judge_set(), candidate=report(4, 40), base=report(0, 28), champion=None, recalled=("tiny",)
+        ),
+        evaluation=report(4, 40),
     )
 
 

@@ -32,7 +32,7 @@ from rl.maze.eval_set import EvalSet, load_eval_set, write_eval_set
 from rl.maze.grid import Direction, generate_maze, shortest_path
 from rl.maze.prompts import Move, Stop, action_text
 from rl.maze.run_mazes import prepare_mazes
-from rl.maze.score import EvalReport, EvalRules, make_report
+from rl.maze.score import EvalReport, EvalRules, Outcome, make_report
 from rl.proof.questions import probe_conversations
 from rl.proof.settings import ProbeJob
 from rl.readiness.settings import CHECKS
@@ -80,19 +80,26 @@ class Player:
 
     def __init__(self, eval_set: EvalSet, maze: MazeSettings, max_turns: int) -> None:
         self.ways: dict[str, str] = {}
-        self.outcomes = {"base": [], "adapter": []}
-        for row in eval_set.mazes:
-            moves = shortest_path(generate_maze(row.seed, maze.height, maze.width))
+        self._maze, self._max_turns = maze, max_turns
+        self.outcomes = self.learn(eval_set)
+
+    def learn(self, mazes: EvalSet) -> dict[str, list[Outcome]]:
+        """The ways of these mazes; what base and adapter make of them."""
+        outcomes: dict[str, list[Outcome]] = {"base": [], "adapter": []}
+        for row in mazes.mazes:
+            moves = shortest_path(generate_maze(row.seed, self._maze.height, self._maze.width))
             replies = [*(action_text(Move(move)) for move in moves), STOPS]
             for who, said in (("adapter", replies), ("base", [STOPS])):
-                episode = Episode(row.seed, maze, "tolerant", max_turns)
+                episode = Episode(row.seed, self._maze, "tolerant", self._max_turns)
                 seen = episode.start()
                 for reply in said:
                     if who == "adapter":
                         self.ways[base64.b64encode(seen.png).decode()] = reply
-                    seen = episode.step(reply)
-                self.outcomes[who].append(episode.outcome())
+                    if not seen.done:
+                        seen = episode.step(reply)
+                outcomes[who].append(episode.outcome())
                 episode.close()
+        return outcomes
 
     def reply(self, who: str, messages: list[Any]) -> str:
         if who == "base":
@@ -339,7 +346,7 @@ class Runs:
         self.kept["tags"].pop("status", None)
 
     def end(self, status: str) -> None:
-        self.kept["tags"]["status"] = status
+        self.kept["tags"].setdefault("status", status)
         for child in self.children.values():
             child.kept["tags"].setdefault("status", status)
 

@@ -46,12 +46,14 @@ REPORT: dict[str, Any] = {
     "best": {"step": 4, "solved": 49},
     "mlflow": {"url": "http://mlflow/#/runs/7"},
     "proof": {"holds": True, "failures": [], "endpoint_solved": 49, "training_solved": 49},
+    "judge": {"num_mazes": 128, "solved": {"candidate": 91, "base": 61}, "recalled": []},
     "gate": {
         "decision": "promote",
-        "wins": 16,
-        "losses": 0,
+        "wins": 33,
+        "losses": 3,
         "p_value": 0.00003,
-        "reason": "16 mazes won and 0 lost against the base, p=3e-05; there was no champion to beat",
+        "reason": "33 judge mazes won and 3 lost against the base, p=2e-07; there was no champion to beat",
+        "champion": "r-step-4",
     },
     "served": {"url": "http://127.0.0.1:5", "base_model_id": "tiny", "adapter_model_id": "tiny:r-step-4"},
     "wall_s": 886.0,
@@ -157,7 +159,15 @@ def test_services_that_do_not_run_are_named_with_the_command_that_starts_them(mo
 def test_help_is_quick_groups_commands_by_purpose_and_names_the_exit_codes() -> None:
     code, text = typed("--help")
     assert code == 0
-    for wanted in ("Train and decide", "Look", "Services", "A first run", "Exit codes", "130 stopped by Ctrl-C"):
+    for wanted in (
+        "Train and decide",
+        "Look",
+        "Services",
+        "A first run",
+        "Exit codes",
+        "130 stopped by Ctrl-C",
+        "143 by SIGTERM",
+    ):
         assert wanted in text
     command = [sys.executable, "-c", "import sys, flows.cli.main; print(*sys.modules)"]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
@@ -306,18 +316,19 @@ def test_the_result_has_the_evaluations_the_gate_in_a_sentence_and_where_to_look
     [
         (
             {},
-            "Step 4 is promoted: it is champion now. 16 mazes won and 0 lost against the base, p=3e-05 (there was "
-            "no champion to beat); 49 of 64 mazes through the endpoint, 49 in training.",
+            "Step 4 is promoted: it is champion now. Judge 91 of 128, base 61: mazes that chose no step. 33 judge "
+            "mazes won and 3 lost against the base, p=2e-07; there was no champion to beat. Besides: 49 of 64 mazes "
+            "through the endpoint, 49 in training.",
         ),
         (
-            {"decision": "keep", "reason": "1 mazes won and 1 lost against the champion c; at least 1 more was wanted"},
-            "Step 4 is kept back: the champion stays. 16 mazes won and 0 lost against the base, p=3e-05; 1 mazes won "
-            "and 1 lost against the champion c; at least 1 more was wanted; 49 of 64 mazes through the endpoint, 49 "
-            "in training.",
+            {"decision": "keep", "reason": "1 judge mazes won and 1 lost against the champion c; more was wanted"},
+            "Step 4 is kept back: the champion stays. Judge 91 of 128, base 61: mazes that chose no step. 1 judge "
+            "mazes won and 1 lost against the champion c; more was wanted. Besides: 49 of 64 mazes through the "
+            "endpoint, 49 in training.",
         ),
     ],
 )
-def test_the_gate_s_decision_is_one_sentence_with_wins_losses_and_p(changes: dict[str, str], sentence: str) -> None:
+def test_the_gate_s_decision_is_said_with_the_judge_s_figures_and_why(changes: dict[str, str], sentence: str) -> None:
     assert gate_sentence({**REPORT, "gate": {**REPORT["gate"], **changes}}) == sentence
 
 

@@ -21,6 +21,7 @@ import tasks.evidence.report
 import tasks.jobs.ray_jobs
 import tasks.release.aliases
 from flows.deployments import load_deployment, load_settings
+from rl.maze.run_mazes import draw_judge_mazes
 from tasks.evidence.exhibits import Exhibits
 from tasks.evidence.tracking import _ended_by_its_verdict
 from tasks.run import RunContext
@@ -41,7 +42,7 @@ from tests.unit.flows.small_world import (
     two_mazes,
 )
 
-pytestmark = pytest.mark.slow_s(75)
+pytestmark = pytest.mark.slow_s(95)
 RUN = "cut"
 
 
@@ -84,6 +85,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         parameters = _small_run(folder)
         data = load_settings("retrain/local", _overrides(folder)).train.data
         player = Player(two_mazes(folder)[1], data.maze, data.max_turns)
+        player.learn(draw_judge_mazes(data, RUN, 2))
         yield Ground(folder, folder / "mlflow.db", s3, player, parameters, here)
 
 
@@ -101,7 +103,7 @@ def _plain_stages(patch: pytest.MonkeyPatch) -> None:
         for name, found in vars(module).items():
             if isinstance(found, Task):
                 patch.setattr(module, name, found.fn)
-    nothing = Exhibits(pictures={}, walks=(), page=Path("replays.html"))
+    nothing = Exhibits(pictures={}, walks=(), page=Path("replays.html"), judge_page=Path("judge.html"))
     patch.setattr(tasks.evidence.report, "make_exhibits", lambda *about: nothing)
 
 
@@ -122,7 +124,7 @@ def _overrides(folder: Path) -> dict[str, Any]:
         "platform.report.reports_dir": str(folder / "reports"),
         "platform.play.num_concurrent": 1,
         "platform.proof.num_probes": 2,
-        "platform.gate.min_margin_over_base": 1,
+        "platform.judge.num_mazes": 2,
         "platform.gate.max_p_value": 0.6,
         "platform.cleanup.remove": ["jobs"],
     }
@@ -157,6 +159,7 @@ class Retraining:
         """What the log is told lies on disk at once (tasks/evidence/outbox.py); a process may end between any two."""
         run: Any = outside(self.runs)
         run.params(dotted(params))
+        run.begin()
         with _ended_by_its_verdict(run):
             yield RunContext(run_name, run, RecordingPage([]), flow_run_id=f"flow-run-{self.flow_runs}")
 
@@ -182,6 +185,8 @@ def _kept(runs: Runs) -> dict[str, Any]:
     texts = {name: text for name, text in runs.kept["texts"].items() if name != "readiness.json"}
     if "report.json" in texts:
         report = json.loads(texts["report.json"])
+        # What an earlier attempt kept is recalled, which changes nothing of what was found.
+        report["judge"].pop("recalled")
         texts["report.json"] = {key: value for key, value in report.items() if key not in ("timings_s", "wall_s")}
     return {**runs.kept, "texts": texts}
 

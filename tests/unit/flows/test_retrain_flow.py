@@ -17,6 +17,7 @@ from tests.recording import recording
 
 STAGES = [
     "prepare_data",
+    "draw_judge_set",
     "order_training",
     "recall_training",
     "build_images",
@@ -33,8 +34,8 @@ STAGES = [
     "create_serving_cluster",
     "ensure_endpoint",
     "evaluate_endpoint",
-    "evaluate_endpoint",
     "prove_adapter",
+    "play_judge_set",
     "judge_adapter",
     "promote_adapter",
     "write_report",
@@ -56,12 +57,12 @@ class Stages:
         self.fails: dict[str, BaseException] = {}
         self.recalled: list[Anything] = []
         for name in set(STAGES):
-            monkeypatch.setattr(flows.retrain, name, self._stage(name))
+            monkeypatch.setattr(flows.retrain, name, self._stage(name, {} if name == "build_images" else None))
         monkeypatch.setattr(flows.retrain, "tracked_run", self._tracked_run)
-        monkeypatch.setattr(flows.retrain, "champion_to_beat", lambda *args: None)
-        monkeypatch.setattr(flows.retrain, "in_one_line", lambda report: "40/64, +7 over base, promoted")
+        monkeypatch.setattr(flows.retrain, "contest_of", lambda *args: Anything())
+        monkeypatch.setattr(flows.retrain, "in_one_line", lambda report: "judge 80/128, +17 over base, promoted")
         monkeypatch.setattr(flows.retrain, "require_proof", lambda certificate: None)
-        for record in ("FinishedTraining", "ServingSide", "Evaluations", "ServedRun"):
+        for record in ("FinishedTraining", "ServingSide", "ServedRun"):
             monkeypatch.setattr(flows.retrain, record, lambda **parts: Anything())
         monkeypatch.setattr(
             tasks.cleanup.clean_up, "clean_up", self._stage("clean_up", [Leftover(part="jobs", name="j")])
@@ -113,7 +114,9 @@ def test_a_training_that_is_finished_and_published_makes_no_cluster_and_lets_go_
     assert stages.events == [*(stage for stage in STAGES if stage not in skipped), "clean_up", "close"]
 
 
-@pytest.mark.parametrize("stage", sorted(set(STAGES) - {"prepare_data", "order_training", "recall_training"}))
+@pytest.mark.parametrize(
+    "stage", sorted(set(STAGES) - {"prepare_data", "draw_judge_set", "order_training", "recall_training"})
+)
 def test_a_failure_in_any_stage_still_cleans_up_and_is_what_is_raised(
     stages: Stages, parameters: dict[str, Any], stage: str
 ) -> None:

@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from flows.cli.interrupt import leaving, stopping
+from flows.cli.run import harmless_in
 from flows.cli.screen import Screen
-from flows.cli.words import Course, Troubles, duration, stage_line
+from flows.cli.words import HARMLESS_ON_CPU, Course, Troubles, duration, stage_line
 from tasks.watch import (
     Began,
     Ended,
@@ -65,7 +66,7 @@ step    step 1 of 4: solve rate 0.50, reward 0.41, 31 s a step, 1 min 33 s left
 step    step 2 of 4: solve rate 0.62, reward 0.41, 31 s a step, 1 min 2 s left
 eval    step 2 solves 41 of 64 mazes
 ok      run training               2 steps, 3 min 5 s
-ok      evaluate-tiny:r-step-2     41 of 64 mazes solved, 34 s
+ok      evaluate endpoint          tiny:r-step-2: 41 of 64 mazes solved, 34 s
 """
 
 
@@ -99,7 +100,7 @@ def test_a_long_line_stays_one_line_whatever_the_width() -> None:
 def test_on_a_terminal_steps_move_in_the_last_line_and_are_no_lines_of_their_own() -> None:
     _, text = told(RUN, is_live=True, force_terminal=True, color_system=None)
     lasting = [line for line in text.splitlines() if "step 1 of 4" in line]
-    assert "evaluate-tiny:r-step-2" in text
+    assert "evaluate endpoint          tiny:r-step-2: 41 of 64" in text
     assert "\x1b[" in text, "a live line is drawn anew"
     assert len(lasting) <= 3, "only as the moving line"
 
@@ -121,9 +122,9 @@ def test_the_moving_line_says_what_is_under_way_and_how_far() -> None:
     building, training, playing = written.getvalue().splitlines()
     assert "build images" in building
     assert "#12 [train 3/9] RUN uv pip sync" in building
-    assert "step 1 of 4: solve rate 0.50, reward 0.41, 31 s a step, 1 min 33 s left" in training
-    assert "evaluate-m" in playing
-    assert "16 of 64 mazes" in playing
+    assert "step 1 of 4, 1 min 33 s left, solve rate 0.50, 31 s a step for 0.0 s" in training
+    assert "evaluate endpoint" in playing
+    assert "16 of 64 mazes, m" in playing
 
 
 def test_a_stage_that_takes_long_says_that_it_has_begun_and_a_wait_says_what_it_waits_for() -> None:
@@ -198,6 +199,27 @@ def test_ctrl_c_names_what_it_stops_and_the_second_one_what_may_be_left() -> Non
 def test_warnings_and_errors_of_a_job_are_told_from_the_rest(line: str, shown: str) -> None:
     heard = Troubles().heard(line)
     assert heard.startswith(shown) if shown else not heard
+
+
+def test_warnings_that_mean_nothing_without_a_gpu_are_left_out_there_and_shown_on_one() -> None:
+    lines = [
+        "(pid=7) WARNING 12-02 19:30:10 [importing.py:83] Triton is installed, but `triton.backends` could not be "
+        "imported. Disabling Triton.",
+        "(pid=7) WARNING 12-02 19:30:11 [_x.py:9] Failed to import the DeepSelect extension (vllm._deepselect_C): No "
+        "module named 'vllm._deepselect_C'",
+    ]
+    on = {device: {"platform": {"train": {"engine": {"device": device}}}} for device in ("cpu", "cuda")}
+    assert [Troubles(harmless=harmless_in(on["cpu"])).heard(line) for line in lines] == ["", ""]
+    assert all(Troubles(harmless=harmless_in(on["cuda"])).heard(line) for line in lines)
+    assert all(Troubles(harmless=harmless_in({"platform": {"url": "http://s"}})).heard(line) for line in lines)
+    assert Troubles(harmless=HARMLESS_ON_CPU).heard("WARNING Triton is broken: no kernels")
+
+
+def test_a_stage_without_news_that_took_no_time_has_no_line_but_one_that_failed_has() -> None:
+    _, text = told([Ended("a", "", "completed", "", 0.2), Ended("b", "", "completed", "", 1.2)])
+    assert text == "ok      b                          1.2 s\n"
+    _, text = told([Ended("a", "", "failed", "", 0.2)])
+    assert text.startswith("failed  a")
 
 
 def test_a_job_that_warns_without_end_fills_no_screen() -> None:

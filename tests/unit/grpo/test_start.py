@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 
 from flows.deployments import load_settings
-from rl.events import Evaluated, Event, EventLog, Fault, Metrics, Progress, Resumed, Saved, parse_line
+from rl.events import (
+    Completed,
+    Evaluated,
+    Event,
+    EventLog,
+    Fault,
+    Metrics,
+    Progress,
+    Resumed,
+    Saved,
+    marked_over,
+    parse_line,
+)
 from rl.grpo.config_table import RunDirs
 from rl.grpo.job import run
 from rl.grpo.settings import TrainJob
@@ -74,27 +86,32 @@ FIRST: list[Event] = [
 ]
 
 
-def test_everything_up_to_and_including_the_checkpoint_s_step_is_told_again_and_nothing_beyond(
+def test_everything_is_told_again_also_what_lies_beyond_the_checkpoint_and_no_progress(
     job: TrainJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = attempt(job, *FIRST)
+    log = attempt(job, *FIRST, Progress(done=13, total=16, text=""))
     write_checkpoint(checkpoint_folder(job), 12, 1)
     capsys.readouterr()
     assert begin(job, log) == 12
     heard = told(capsys)
-    assert heard[:-1] == FIRST[:-3]
+    assert heard[:-1] == [Resumed(attempt=1, step=0, path="", is_over=True), *FIRST[1:]]
     assert heard[-1] == Resumed(attempt=2, step=12, path=str(checkpoint_folder(job) / "global_step_12"))
 
 
-def test_a_third_attempt_tells_of_each_attempt_what_was_gone_on_with(
+def test_a_third_attempt_tells_all_that_each_attempt_told_in_order(
     job: TrainJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    second = [Resumed(attempt=2, step=12, path="/12"), Metrics(step=13, values={"reward": 99.0}), saved("export", 16)]
-    log = attempt(job, *FIRST, *second, saved("checkpoint", 16), Metrics(step=17, values={}))
+    second = [
+        Resumed(attempt=2, step=12, path="/12", is_over=True),
+        Metrics(step=13, values={"reward": 99.0}),
+        saved("export", 16),
+    ]
+    rest = [saved("checkpoint", 16), Metrics(step=17, values={}), Completed()]
+    log = attempt(job, *FIRST, second[0].model_copy(update={"is_over": False}), *second[1:], *rest)
     write_checkpoint(checkpoint_folder(job), 16, 1)
     capsys.readouterr()
     assert begin(job, log) == 16
-    assert told(capsys)[:-1] == [*FIRST[:-3], *second, saved("checkpoint", 16)]
+    assert told(capsys)[:-1] == [*marked_over(FIRST, 1), *second, *rest]
     assert log.earlier().num_attempts == 3
 
 
@@ -159,8 +176,8 @@ def test_all_checkpoints_broken_is_refused_unless_a_restart_is_asked_for(
     asked = job.model_copy(update={"train": job.train.model_copy(update={"restart": True})})
     assert begin(asked, log) is None
     heard = told(capsys)
-    assert heard[:3] == [*FIRST[:2], Resumed(attempt=2, step=0, path="")]
-    assert len([event for event in heard if isinstance(event, Fault)]) == 3
+    assert heard[: len(FIRST) + 1] == [*marked_over(FIRST, 1), Resumed(attempt=2, step=0, path="")]
+    assert len([event for event in heard[len(FIRST) :] if isinstance(event, Fault)]) == 3
 
 
 def test_the_newest_passed_over_is_named_and_an_older_one_is_taken(
@@ -189,6 +206,7 @@ def test_a_run_that_had_ended_tells_its_story_again_and_trains_nothing(
     story: list[Event] = [
         Resumed(attempt=1, step=0, path=""),
         evaluated(0),
+        Resumed(attempt=2, step=0, path=""),
         saved("checkpoint", last),
         evaluated(last),
         saved("export", last),
@@ -198,7 +216,7 @@ def test_a_run_that_had_ended_tells_its_story_again_and_trains_nothing(
     log.emit(story[-1])
     capsys.readouterr()
     run(job, log)
-    assert told(capsys) == [*story, Progress(done=last, total=last, text="this run had ended before")]
+    assert told(capsys) == [*marked_over(story, 1), Progress(done=last, total=last, text="this run had ended before")]
 
 
 def test_a_restart_is_no_other_training(job: TrainJob) -> None:

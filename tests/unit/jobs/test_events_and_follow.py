@@ -8,7 +8,19 @@ from pathlib import Path
 import pytest
 
 from flows.deployments import load_settings
-from rl.events import PREFIX, Evaluated, EventLog, Fault, Metrics, OtherVersion, Progress, Resumed, Saved, parse_line
+from rl.events import (
+    PREFIX,
+    Completed,
+    Evaluated,
+    EventLog,
+    Fault,
+    Metrics,
+    OtherVersion,
+    Progress,
+    Resumed,
+    Saved,
+    parse_line,
+)
 from rl.grpo.settings import TrainJob
 from rl.maze.score import EvalReport, Outcome
 from tasks.errors import LogBrokeOff, TrainingJobFailed, TrainingStalled
@@ -53,8 +65,25 @@ class RecordingSinks:
     def saved(self, event: Saved) -> None:
         self.heard.append((event.kind, event.step))
 
-    def attempt(self, number: int, from_step: int) -> None:
-        self.heard.append(("attempt", number, from_step))
+    def event(self, document: str) -> None:
+        """Each is recorded by what it means."""
+
+    def wrote(self, name: str, text: str) -> None:
+        self.heard.append(("wrote", name, text))
+
+    def fault(self, fault: Fault) -> None:
+        self.heard.append(("fault", fault.message))
+
+    def attempt(self, begun: Resumed) -> None:
+        self.heard.append(("attempt", begun.attempt, begun.step))
+
+    def inherited(self, numbers: Mapping[int, Mapping[str, float]], evaluations: Mapping[int, EvalReport]) -> None:
+        if numbers or evaluations:
+            solved = {step: report.num_solved for step, report in evaluations.items()}
+            self.heard.append(("inherited", {step: dict(values) for step, values in numbers.items()}, solved))
+
+    def completed(self) -> None:
+        self.heard.append("completed")
 
 
 class FakeJobs:
@@ -103,6 +132,7 @@ def test_an_event_survives_the_log(tmp_path: Path, capsys: pytest.CaptureFixture
         Evaluated(report=report(1, 2)),
         Saved(kind="export", step=1, path="/p", sha256={"a": "b"}),
         Resumed(attempt=2, step=1, path=""),
+        Completed(),
         Fault(boundary="b", message="line\nand \u2028 and \u0085", fatal=True),
     ]
     log = EventLog(tmp_path / "run" / "events.jsonl")

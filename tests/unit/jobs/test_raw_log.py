@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from tasks.evidence.watched_page import WatchedPage
 from tasks.jobs.follow import JobStory
 from tasks.jobs.news import JobNews
-from tasks.jobs.raw_log import kept_log
+from tasks.jobs.raw_log import MAX_PLAIN_BYTES, kept_log, small
 from tasks.watch import Evaluation, JobSaid, Moved, News, Numbers, Said, Table, Warned
 from tests.recording import RecordingPage, recording
 
@@ -19,16 +21,27 @@ def test_a_job_s_lines_are_a_file_of_the_run_and_an_artifact_when_it_ends(tmp_pa
     context, events = recording()
     context = replace(context, logs_dir=tmp_path / "runs" / "r")
     with kept_log(context, "r-train-1") as log:
-        story, news = JobStory(), JobNews(context, None, log.line)
+        story, news = JobStory(), JobNews(context, None, log.line, log.event)
         for line in (
             "loading",
+            '@event {"kind":"progress","done":1,"total":2,"text":"t"}',
+            '@event {"kind":"wrote","name":"packages.txt","text":"ray==1"}',
             '@event {"kind":"progress","done":1,"total":2,"text":"t"}',
             "\x1b[31mWARNING\x1b[0m hot",
         ):
             story.hear(line, news)
-        assert events == ["progress 1/2"]
+        assert events == ["progress 1/2", "log job/packages.txt", "progress 1/2"]
     assert (tmp_path / "runs" / "r" / "r-train-1.log").read_text() == "loading\nWARNING hot\n"
-    assert events[-1] == "log logs/r-train-1.log"
+    kept = (tmp_path / "runs" / "r" / "r-train-1.events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in kept] == ["progress", "wrote"]
+    assert events[-2:] == ["log logs/r-train-1.log", "log logs/r-train-1.events.jsonl"]
+
+
+def test_a_large_file_goes_compressed_and_whole(tmp_path: Path) -> None:
+    (tmp_path / "j.log").write_text("line\n" * 300_000)
+    packed = small(tmp_path / "j.log")
+    assert (packed.name, packed.stat().st_size < MAX_PLAIN_BYTES) == ("j.log.gz", True)
+    assert gzip.decompress(packed.read_bytes()) == (tmp_path / "j.log").read_bytes()
 
 
 def test_a_log_that_is_heard_again_from_its_start_is_written_anew_and_one_that_fails_is_kept_too(

@@ -62,8 +62,7 @@ def test_another_attempt_s_curve_begins_with_what_led_to_it_and_nothing_that_it_
     own = sinks.heard[sinks.heard.index(("attempt", 2, 4)) :]
     assert own == [
         ("attempt", 2, 4),
-        ("metrics", 4, {"loss": 1.0, **report(4, 3).metrics()}),
-        ("evaluation", 4, 3),
+        ("inherited", {4: {"loss": 1.0, **report(4, 3).metrics()}}, {4: 3}),
         ("metrics", 5, {"loss": 20.0}),
     ]
 

@@ -110,7 +110,7 @@ def test_all_mazes_of_a_size_are_counted_and_drawing_ends_with_the_last(
 ) -> None:
     assert num_mazes(height, width) == there_are
     if there_are < 100:
-        assert len(list(distinct_mazes(height, width))) == there_are
+        assert len(list(distinct_mazes("maze_2d", height, width))) == there_are
 
 
 @pytest.mark.parametrize(

@@ -95,11 +95,11 @@ class Week:
             patch.setattr(flows.retrain, name, getattr(create, name).fn if name in REAL else act)
         patch.setattr(flows.retrain, "check_readiness", tasks.readiness.check.check_readiness.fn)
         patch.setattr(flows.retrain, "tracked_run", lambda *args, **kwargs: _given(context))
-        patch.setattr(flows.retrain, "champion_to_beat", lambda *args: None)
+        patch.setattr(flows.retrain, "contest_of", lambda *args: Anything())
         patch.setattr(flows.retrain, "in_one_line", lambda report: "40/64, promoted")
         patch.setattr(flows.retrain, "require_proof", lambda certificate: None)
         patch.setattr(flows.retrain, "ServedRun", lambda **parts: self.served.append(parts))
-        for record in ("FinishedTraining", "ServingSide", "Evaluations"):
+        for record in ("FinishedTraining", "ServingSide"):
             patch.setattr(flows.retrain, record, lambda **parts: Anything())
         patch.setattr(tasks.cluster.create, "hosting_of", lambda settings: real)
         patch.setattr(tasks.readiness.check, "hosting_of", lambda settings: real)

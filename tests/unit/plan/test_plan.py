@@ -156,7 +156,7 @@ def test_the_endpoint_operator_is_told_who_may_submit(settings: PlanFlowSettings
 def test_the_service_carries_the_application_and_never_doubles_its_gpus(settings: PlanFlowSettings) -> None:
     service = ray_service(settings.planned.hyperpod, settings.serve.server, IMAGE)
     application = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"][0]
-    assert application["import_path"] == "ray.serve.llm:build_openai_app"
+    assert application["import_path"] == "serving.front:build_app"
     (model,) = application["args"]["llm_configs"]
     assert model["model_loading_config"]["model_id"] == "visgym-qwen3vl"
     assert "accelerator_config" not in model

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from mlflow.artifacts import download_artifacts
 
+from serving.adapter import file_sha256
 from serving.app import champion_uri
 from serving.champion import Champion, ChampionMoved, ChampionObject
 from serving.publish import AdapterStore
@@ -22,6 +25,7 @@ from tasks.release.settings import ChampionSettings
 from tasks.settings import TrackingSettings
 from tests.moto_server import moto_server
 from tests.recording import recording
+from tests.unit.flows.small_world import export
 from tests.unit.samples import SERVER, certificate_of
 
 
@@ -94,7 +98,9 @@ def certificate(*failures: str) -> Certificate:
 
 
 def verdict(decision: Decision) -> Verdict:
-    against_base = Comparison(reference="tiny", wins=9, losses=1, both=20, neither=34, p_value=0.02)
+    against_base = Comparison(
+        reference="tiny", wins=9, losses=1, both=20, neither=34, p_value=0.02, difference=0.125, interval=(0.02, 0.22)
+    )
     return Verdict(
         decision=decision,
         reason="",
@@ -103,6 +109,7 @@ def verdict(decision: Decision) -> Verdict:
         interval=(0.3, 0.6),
         against_base=against_base,
         against_champion=None,
+        visible_gain=0.2,
     )
 
 
@@ -234,3 +241,26 @@ def test_nobody_can_promote_by_hand_what_was_not_proven(tracking_uri: str, s3: A
     with pytest.raises(NotProven, match="a: it is the base"):
         move_champion.fn(context, champions, "a")
     assert pointed(s3, server) is None
+
+
+def test_the_champion_is_downloaded_by_its_alias_as_a_folder_that_peft_reads(
+    tracking_uri: str,
+    s3: Any,
+    server: ServerSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = export(tmp_path / "export")
+    for name in made:
+        s3.upload_file(str(tmp_path / "export" / name), "models", f"adapters/{server.base_model_id}/a/{name}")
+    mine = adapter("a").model_copy(update={"uri": f"{server.adapters_uri}/a"})
+    context, champions = recording()[0], settings(tracking_uri, server)
+    promote_adapter.fn(context, champions, certificate_of(mine), verdict("promote"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri)
+    uri = f"models:/{server.base_model_id}-adapters@champion"
+    folder = Path(download_artifacts(uri, dst_path=str(tmp_path / "here"), tracking_uri=tracking_uri))
+    assert {path.name: file_sha256(path) for path in folder.iterdir()} == made
+    assert json.loads((folder / "adapter_config.json").read_text())["peft_type"] == "LORA"
+    version = registry_of(champions).require("a")
+    assert "solves 29 of 64 judge mazes through the endpoint (95% interval 30% to 60%)" in str(version.description)
+    assert context.run.read("model_card.md") == version.description

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binom
 
-from rl.maze.score import CannotCompare, EvalReport, Outcome
+from rl.maze.score import CannotCompare, Conditions, EvalReport, Outcome
 from tasks.release.gate import compare, judge
 from tasks.release.settings import GateSettings
 from tasks.release.statistics import wilson_interval
@@ -70,12 +70,14 @@ BASE = "x" * 10 + "." * 20
     ("candidate", "champion", "decision", "reason"),
     [
         ("x" * 20 + "." * 10, None, "promote", "no champion to beat"),
-        ("x" * 20 + "." * 10, "x" * 18 + "." * 12, "promote", "2 mazes won and 0 lost against the champion"),
-        ("x" * 20 + "." * 10, "x" * 20 + "." * 10, "keep", "0 mazes won and 0 lost against the champion"),
-        ("x" * 20 + "." * 10, "x" * 22 + "." * 8, "keep", "0 mazes won and 2 lost"),
-        ("x" * 14 + "." * 16, None, "reject", "4 mazes won and 0 lost against the base"),
-        ("." * 3 + "x" * 16 + "." * 11, None, "reject", "9 mazes won and 3 lost against the base, p=0.146"),
-        (BASE, "x" * 30, "reject", "0 mazes won and 0 lost against the base"),
+        ("x" * 20 + "." * 10, "x" * 14 + "." * 16, "promote", "6 judge mazes won and 0 lost against the champion"),
+        ("x" * 20 + "." * 10, "x" * 15 + "." * 15, "keep", "5 judge mazes won and 0 lost against the champion"),
+        ("x" * 20 + "." * 10, "x" * 20 + "." * 10, "keep", "0 judge mazes won and 0 lost against the champion"),
+        ("x" * 20 + "." * 10, "x" * 28 + "." * 2, "keep", "0 judge mazes won and 8 lost"),
+        ("x" * 15 + "." * 15, None, "reject", "5 judge mazes won and 0 lost against the base, p=0.062"),
+        ("." * 3 + "x" * 16 + "." * 11, None, "reject", "9 judge mazes won and 3 lost against the base, p=0.15"),
+        (BASE, "x" * 30, "reject", "0 judge mazes won and 0 lost against the base"),
+        ("." * 30, None, "reject", "0 judge mazes won and 10 lost against the base, p=0.002"),
     ],
 )
 def test_the_decision_table(candidate: str, champion: str | None, decision: str, reason: str) -> None:
@@ -84,6 +86,45 @@ def test_the_decision_table(candidate: str, champion: str | None, decision: str,
     )
     assert verdict.decision == decision
     assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("champion", "decision"),
+    [
+        # One maze more of 200, none lost: the interval reaches 2 points below the champion.
+        ("x" * 149 + "." * 51, "promote"),
+        ("x" * 150 + "." * 50, "keep"),
+        # 31 won and 30 lost: it reaches 7 points below.
+        ("." * 31 + "x" * 149 + "." * 20, "keep"),
+    ],
+)
+def test_not_inferior_wants_a_better_estimate_and_an_interval_above_the_margin(champion: str, decision: str) -> None:
+    settings = GateSettings(over_champion="not_inferior", max_inferiority=0.05)
+    candidate, base = report("x" * 150 + "." * 50), report("." * 200, "base")
+    assert judge(settings, candidate, base, report(champion, "champion")).decision == decision
+    assert judge(GateSettings(), candidate, base, report(champion, "champion")).decision == "keep"
+
+
+def test_a_verdict_is_one_sentence_with_all_its_figures() -> None:
+    verdict = judge(GateSettings(), report("x" * 182 + "." * 74), report("." * 67 + "x" * 121 + "." * 68), None)
+    assert verdict.reason == (
+        "67 judge mazes won and 6 lost against the base, p=3.9e-14, +23.8 points (95% interval +17.8 to +29.5); "
+        "there was no champion to beat; 256 mazes show a gain of 7 points over the base 9 times in 10"
+    )
+    assert verdict.visible_gain == pytest.approx(0.071, abs=2e-3)
+    few = judge(GateSettings(), report("x" * 3), report("..."), None)
+    assert few.visible_gain is None
+    assert few.reason.endswith("3 mazes are too few to show any gain over the base 9 times in 10")
+
+
+def test_a_comparison_says_what_was_not_alike_when_both_were_played() -> None:
+    then = Conditions(num_concurrent=32, engine={"dtype": "float32", "max_num_seqs": 64}, software="vllm 0.30.0")
+    now = then.model_copy(update={"num_concurrent": 16, "engine": {"dtype": "float32", "max_num_seqs": 8}})
+    one, other = (report("x" * 10).model_copy(update={"conditions": conditions}) for conditions in (now, then))
+    said = "engine.max_num_seqs was 8 for the one and 64 for the other; num_concurrent was 16 for the one and 32"
+    assert compare(one, other).other_conditions.startswith(said)
+    assert f"the base, played under other conditions ({said}" in judge(GateSettings(), one, other, None).reason
+    assert compare(one, one).other_conditions == compare(one, report("x" * 10)).other_conditions == ""
 
 
 def test_wilson_intervals_agree_with_published_values() -> None:

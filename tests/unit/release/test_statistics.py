@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -11,9 +12,11 @@ from scipy.stats import binom, norm
 from tasks.release.statistics import (
     Share,
     mcnemar_p_value,
+    mcnemar_power,
     paired_difference,
     path_efficiency,
     solved_by_length,
+    visible_gain,
     wilson_interval,
 )
 
@@ -85,3 +88,31 @@ def test_detours_lower_the_efficiency_and_lengths_are_counted_apart() -> None:
     assert path_efficiency([], []) is None
     assert solved_by_length([True, False, True], [7, 9, 9]) == {7: Share(1, 1), 9: Share(1, 2)}
     assert wilson_interval(62, 64) == pytest.approx((0.893, 0.991), abs=1e-3)
+
+
+@pytest.mark.parametrize(("gain", "loss_share", "num_mazes"), [(0.08, 0.03, 128), (0.15, 0.06, 64), (0.0, 0.1, 256)])
+def test_power_is_how_often_the_exact_test_says_better(gain: float, loss_share: float, num_mazes: int) -> None:
+    draw, found, rounds = random.Random(3), 0, 2000
+    chances = (loss_share + gain, loss_share, 1 - 2 * loss_share - gain)
+    critical: dict[tuple[int, int], bool] = {}
+    for _ in range(rounds):
+        cells = draw.choices(range(3), chances, k=num_mazes)
+        pair = cells.count(0), cells.count(1)
+        if pair not in critical:
+            critical[pair] = pair[0] > pair[1] and mcnemar_p_value(*pair) <= 0.05
+        found += critical[pair]
+    assert mcnemar_power(gain, loss_share, num_mazes, 0.05) == pytest.approx(found / rounds, abs=0.035)
+
+
+def test_a_visible_gain_is_the_smallest_that_has_the_power() -> None:
+    for num_mazes, loss_share in itertools.product((64, 128, 288), (0.0, 0.023, 0.06)):
+        gain = visible_gain(num_mazes, loss_share, 0.05)
+        assert gain is not None
+        assert (
+            mcnemar_power(gain, loss_share, num_mazes, 0.05)
+            >= 0.9
+            > mcnemar_power(gain - 2e-4, loss_share, num_mazes, 0.05)
+        )
+    assert visible_gain(5, 0.0, 0.05) is None
+    assert visible_gain(64, 0.5, 0.05) is None
+    assert mcnemar_power(0.0, 0.0, 64, 0.05) == 0.0
