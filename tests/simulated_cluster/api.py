@@ -14,11 +14,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.simulated_cluster.kuberay import reconcile
+from tests.simulated_cluster.rbac import Asked, may, verb_of
 from tests.simulated_cluster.scheduler import run_pods, schedule
 from tests.simulated_cluster.schemas import KUBERAY, admitted
 from tests.simulated_cluster.world import Clock, Refused, World
 
-PATH = re.compile(r"^/(?:api/v1|apis/ray\.io/v1)(?:/namespaces/([^/]+))?/([^/]+)(?:/([^/]+))?$")
+PATH = re.compile(r"^/(?:api/v1|apis/(ray\.io)/v1)(?:/namespaces/([^/]+))?/([^/]+)(?:/([^/]+))?$")
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -26,14 +27,15 @@ def answer(world: World, method: str, path: str, query: dict[str, str], body: di
     """Status and document; raises Refused."""
     if path == REVIEW:
         asked = body["spec"]["resourceAttributes"]
-        allowed = not world.faults.forbidden and f"{asked['verb']} {asked['resource']}" not in world.denied
+        allowed = _may(world, Asked(*(asked.get(key, "") for key in ("verb", "group", "resource", "namespace"))))
         return 201, {"kind": "SelfSubjectAccessReview", "spec": body["spec"], "status": {"allowed": allowed}}
     match = PATH.match(path)
     if not match:
         raise Refused(404, "NotFound", "404 page not found")
-    namespace, plural, name = match[1] or "", match[2], match[3] or ""
-    if world.faults.forbidden:
-        raise Refused(403, "Forbidden", f"{plural} is forbidden: User cannot {method.lower()} resource", name)
+    namespace, plural, name = match[2] or "", match[3], match[4] or ""
+    asked = Asked(verb_of(method, name, query.get("watch") == "true"), match[1] or "", plural, namespace)
+    if not _may(world, asked):
+        raise Refused(403, "Forbidden", f'{plural} is forbidden: User "maze-worker" {asked}', name)
     if method == "POST":
         return 201, _create(world, plural, namespace, body)
     if not name:
@@ -46,6 +48,10 @@ def answer(world: World, method: str, path: str, query: dict[str, str], body: di
     if method == "PATCH":
         return 200, _patch(world, (plural, namespace, name), body, query)
     return 200, _delete(world, (plural, namespace, name), body)
+
+
+def _may(world: World, asked: Asked) -> bool:
+    return not world.faults.forbidden and f"{asked.verb} {asked.resource}" not in world.denied and may(asked)
 
 
 def _listed(world: World, plural: str, namespace: str, query: dict[str, str]) -> list[dict[str, Any]]:
@@ -159,7 +165,7 @@ def _changes(world: World, path: str, query: dict[str, str]) -> list[dict[str, A
     return [
         {"type": kind, "object": document}
         for version, kind, key, document in world.history
-        if version > since and key[0] == match[2] and match[1] in (None, key[1])
+        if version > since and key[0] == match[3] and match[2] in (None, key[1])
     ]
 
 

@@ -162,3 +162,56 @@ def test_a_kuberay_that_cannot_suspend_a_service_is_found_before_the_endpoint_is
         with pytest.raises(ClusterNotReady, match=r"has no spec.suspend \(it came with 1.7\)"):
             week.run("monday-2", SHARED)
         assert (week.trainings, week.endpoint()) == (1, "Running")
+
+
+def test_a_service_that_is_made_anew_after_a_training_says_how_long_it_was_away(week: Week) -> None:
+    week.buy("head", "gpu-workers")
+    week.run("monday-1", SHARED)
+    week.go_to(7)
+    week.images["serve"] = image("c")
+    week.run("monday-2", SHARED | {"platform.hosting.replace_serving": True})
+    assert 11 < week.served[-1]["away_s"] / 3600 < 11.5
+    assert week.endpoint() == "Running"
+    assert not [mark for mark in week.service()["metadata"]["annotations"] if "suspended" in mark]
+
+
+def test_a_service_that_is_back_speaks_of_no_training_so_that_whoever_suspends_it_by_hand_is_left_alone(
+    week: Week,
+) -> None:
+    week.buy("head", "gpu-workers")
+    week.run("monday-1", SHARED)
+    week.go_to(7)
+    week.run("monday-2", SHARED)
+    service = week.service()
+    assert not [mark for mark in service["metadata"]["annotations"] if "suspended" in mark]
+    service["spec"]["suspend"] = True
+    assert week.left("monday-2", SHARED) == ["it makes room for nobody of ours"]
+
+
+def test_another_run_does_not_take_an_endpoint_that_is_away_for_a_training(week: Week) -> None:
+    week.buy("head", "gpu-workers")
+    week.run("monday-1", SHARED)
+    week.go_to(7)
+    heard: list[str] = []
+
+    def meanwhile() -> None:
+        with pytest.raises(ClusterNotReady, match=r"belongs to .*monday-2, not to by-hand") as refused:
+            week.make_room("by-hand", SHARED)
+        heard.append(str(refused.value))
+
+    week.in_training = meanwhile
+    week.run("monday-2", SHARED)
+    assert (len(heard), week.endpoint()) == (1, "Running")
+
+
+def test_an_endpoint_that_a_dead_run_took_away_is_refused_until_somebody_cleans_up_after_it_or_takes_over(
+    week: Week,
+) -> None:
+    week.buy("head", "gpu-workers")
+    week.run("monday-1", SHARED)
+    week.make_room("dead", SHARED)
+    with pytest.raises(ClusterNotReady, match=r"is suspended since 2026-.* for run dead; wait for its end, clean up"):
+        week.run("monday-2", SHARED)
+    assert week.trainings == 1
+    week.run("monday-2", SHARED | {"platform.hosting.take_over": True})
+    assert (week.trainings, week.endpoint()) == (2, "Running")

@@ -22,6 +22,7 @@ from tasks.cluster import create
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
 from tasks.cluster.hyperpod import HyperPod
 from tasks.cluster.kuberay import KubeRay
+from tasks.cluster.owners import Owner
 from tasks.errors import TrainingJobFailed
 from tasks.records import ImageRef
 from tests.recording import recording
@@ -82,12 +83,10 @@ class Week:
         flows.retrain.retrain.fn(**parameters)
 
     def _stages(self, run_name: str, flow_run_id: str, hosting: Any) -> None:
-        clock, patch = self.world.clock, self.patch
+        patch = self.patch
         context = replace(recording(run_name)[0], flow_run_id=flow_run_id)
         context.page.said = self.said  # type: ignore[attr-defined]
-        real = HyperPod(
-            hosting, KubeRay(self.kubeconfig), self.identity, self.machines, clock.sleep, clock.now, clock.monotonic
-        )
+        real = self.hosting(hosting)
         fakes = {"build_images": self.images, "recall_training": None, "run_training": self._train}
         for name in set(STAGES):
             answer = fakes.get(name, Anything())
@@ -109,6 +108,32 @@ class Week:
         clean = getattr(tasks.cleanup.clean_up.clean_up, "fn", tasks.cleanup.clean_up.clean_up)
         patch.setattr(tasks.cleanup.clean_up, "clean_up", clean)
         patch.setattr(tasks.cleanup.clean_up, "parts_of", lambda context, scope, order: self.parts(hosting, order))
+
+    def hosting(self, settings: Any) -> HyperPod:
+        clock = self.world.clock
+        kube = KubeRay(self.kubeconfig)
+        return HyperPod(settings, kube, self.identity, self.machines, clock.sleep, clock.now, clock.monotonic)
+
+    def make_room(self, run_name: str, changes: Mapping[str, Any]) -> None:
+        """The flow's first look at the clusters, and no more: what a run that dies then leaves behind."""
+        settings = self.settings(run_name, changes)
+        owner, server = Owner(run_name, f"f-{run_name}"), settings.serve.server
+        self.hosting(settings.hosting).make_room(owner, server, self.images, self.said.append)
+
+    def left(self, run_name: str, changes: Mapping[str, Any]) -> list[str]:
+        """Why what is suspended would stay, if that run's clean-up looked now."""
+        hosting = self.settings(run_name, changes).hosting
+        order = Order(flow_run_id=f"f-{run_name}")
+        parts = [part for part in self.parts(hosting, order) if isinstance(part, Suspension)]
+        return [left.keep for part in parts for left in part.find(run_name)]
+
+    def settings(self, run_name: str, changes: Mapping[str, Any]) -> Any:
+        overrides = {"run_name": run_name, "platform.hosting.kubeconfig": self.kubeconfig, **changes}
+        return load_settings("retrain/hyperpod", overrides)
+
+    def service(self) -> dict[str, Any]:
+        """The RayService, as the API server has it."""
+        return self.world.every("rayservices")[0]
 
     def parts(self, hosting: Any, order: Order) -> list[LeftPart]:
         """What there is to clean up in Kubernetes and AWS."""
