@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from rl.maze.prompts import Action, Move, ParsingMode, Stop
 from rl.settings import MazeSettings, differences
@@ -102,7 +102,8 @@ class EvalReport(BaseModel):
     rules: EvalRules
     model_id: str
     """The model or adapter that gave the replies, as the engine named it."""
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[Outcome, ...] = Field(min_length=1)
+    """At least one: of no maze there is no solve rate."""
     conditions: Conditions | None = None
     """None where nobody noted them."""
 

@@ -87,7 +87,13 @@ def prefect(env: dict[str, str]) -> Iterator[httpx.Client]:
     finally:
         for process in reversed(started):
             process.terminate()
-            process.wait(30)
+        for process in reversed(started):
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                # Prefect's worker, told to end while it takes note of a run's end, has been seen to wait for ever.
+                process.kill()
+                process.wait(30)
         log.close()
 
 

@@ -24,7 +24,7 @@ from safetensors.numpy import load_file, save_file
 from flows.deployments import load_settings
 from flows.settings import RetrainSettings
 from rl.events import Probed, parse_line
-from rl.maze.score import EvalReport
+from rl.maze.score import EvalReport, Outcome
 from rl.proof.questions import probe_conversations
 from rl.proof.settings import ProbeJob, Questions
 from rl.settings import MazeSettings
@@ -129,7 +129,8 @@ class World:
             ask_probes(self.chat, model, self.settings.questions)
             for model in (adapter.model_id, self.server.base_model_id)
         )
-        same = EvalReport(step=1, rules=RULES, model_id="m", outcomes=())
+        solved = Outcome(seed=1, solved=True, actions="s", unparsable_replies=0)
+        same = EvalReport(step=1, rules=RULES, model_id="m", outcomes=(solved,))
         listed = self.chat.lists(adapter.model_id)
         training_side = TrainingSide(evaluation=same, questions=self.settings.questions, answers=tuple(trained))
         endpoint = ServedEndpoint(url=self.settings.serve.url, base_model_id=self.server.base_model_id, deployed=True)

@@ -26,7 +26,7 @@ from rl.grpo.job import run
 from rl.grpo.settings import TrainJob
 from rl.grpo.start import NothingToGoOnFrom, OtherTraining, begin_attempt, is_finished, keep_order
 from rl.maze.run_mazes import prepare_mazes
-from rl.maze.score import EvalReport
+from rl.maze.score import EvalReport, Outcome
 from tests.unit.grpo.folders import write_checkpoint
 from tests.unit.samples import RULES
 
@@ -43,7 +43,8 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainJob:
 
 
 def evaluated(step: int, text: str = "m") -> Evaluated:
-    return Evaluated(report=EvalReport(step=step, rules=RULES, model_id=text, outcomes=()))
+    outcome = Outcome(seed=1, solved=True, actions="s", unparsable_replies=0)
+    return Evaluated(report=EvalReport(step=step, rules=RULES, model_id=text, outcomes=(outcome,)))
 
 
 def saved(kind: Any, step: int) -> Saved:
