@@ -134,7 +134,7 @@ def access_check(settings: HyperPodSettings, kube: KubeRay) -> ToCheck:
     return ToCheck(
         "Kubernetes lets this identity do what the run will ask",
         lambda: allowed(settings, kube),
-        "grant it an EKS access entry with these verbs (HyperPod's training policy, in hosting.namespace)",
+        "`kubectl apply -f docker/role.yaml`, and give its EKS access entry the group maze-worker (docs/aws.md)",
     )
 
 
