@@ -173,7 +173,7 @@ def _lost_gpu(account: Account) -> None:
         (_sick_node, r"2 of 3 ml.g7e.12xlarge can be used \(.*UnschedulablePendingReplacement.*\); look at the node's"),
         (
             _may_not_patch,
-            "it may not patch rayclusters in maze, list nodes in all namespaces; grant it an EKS access entry",
+            "it may not patch rayclusters in maze, list nodes in all namespaces; `kubectl apply -f docker/role.yaml`",
         ),
         (_lost_gpu, r"2 of 3 ml.g7e.12xlarge can be used \(.*gpu-2: ready, Schedulable, 1 GPUs"),
     ],
