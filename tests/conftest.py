@@ -5,6 +5,7 @@ Loaded in every environment that runs tests (.venv and .venv-train): it needs py
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
@@ -37,6 +38,12 @@ def forgets_its_aws_identity() -> Iterator[None]:
     """boto3 keeps the first identity it finds for the whole process; the next test reads its own environment."""
     yield
     boto3.DEFAULT_SESSION = None
+
+
+def pytest_configure() -> None:
+    """A shell's background job (``make test &``) ignores Ctrl-C, and all that it starts with it; tests send it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
