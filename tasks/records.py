@@ -377,6 +377,8 @@ class ServedRun(Record):
     """What the verdict rests on."""
     evaluation: EvalReport
     """The evaluation mazes of training, played by the adapter through the endpoint."""
+    away_s: float = 0.0
+    """For how many seconds the endpoint was suspended for the training."""
 
 
 def in_words(found: object) -> str:

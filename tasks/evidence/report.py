@@ -107,6 +107,7 @@ def served_part(served: ServedRun) -> dict[str, Any]:
             "url": served.endpoint.url,
             "base_model_id": served.endpoint.base_model_id,
             "adapter_model_id": adapter.model_id,
+            "away_s": round(served.away_s, 1),
         },
     }
 
@@ -138,6 +139,7 @@ def as_markdown(report: Mapping[str, Any]) -> str:
         f"Adapter `{adapter['name']}` at {adapter['uri']}: {proof['endpoint_solved']} of {eval_set['num_mazes']} mazes "
         f"through the endpoint ({proof['training_solved']} in training). Proof {proven}. "
         f"\n\n{judged(report['judge'])} Gate: {gate['decision']}, {gate['reason']}.\n"
+        f"{_away(report['served'].get('away_s', 0.0))}"
     )
 
 
@@ -155,6 +157,10 @@ def in_one_line(report: Mapping[str, Any]) -> str:
     solved, base = (judge["solved"][name] for name in ("candidate", "base"))
     end = "promoted" if gate["champion"] else f"not promoted ({gate['decision']})"
     return f"judge {solved}/{judge['num_mazes']}, {solved - base:+d} over base, {end}"
+
+
+def _away(away_s: float) -> str:
+    return f"\nThe endpoint was away for {away_s / 3600:.1f} h while the run trained.\n" if away_s else ""
 
 
 def curl_lines(report: Mapping[str, Any]) -> str:

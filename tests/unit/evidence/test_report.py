@@ -197,7 +197,7 @@ def test_the_report_has_the_published_schema() -> None:
             name: {"path_efficiency": 1.0, "solved_by_turns_needed": found["solved_by_turns_needed"]}
             for name, found in document["walks"].items()
         },
-        "served": {"url": "http://llm", "base_model_id": "tiny", "adapter_model_id": "tiny:r-step-4"},
+        "served": {"url": "http://llm", "base_model_id": "tiny", "adapter_model_id": "tiny:r-step-4", "away_s": 0.0},
         "timings_s": {"train": 12.3},
         "wall_s": 12.5,
     }
