@@ -35,13 +35,14 @@ class TrainingNews(JobNews):
         self._numbers: dict[int, dict[str, float]] = {}
         self._waiting: dict[int, dict[str, float]] = {}
         self._reports: dict[int, EvalReport] = {}
+        self._tables: dict[int, EvalReport] = {}
         self._exports: dict[int, Saved] = {}
         self._order_of_all = order
 
     def attempt(self, begun: Resumed) -> None:
         super().attempt(begun)
         self._held_step = begun.step
-        for told in (self._numbers, self._waiting, self._reports, self._exports):
+        for told in (self._numbers, self._waiting, self._reports, self._tables, self._exports):
             for step in [step for step in told if step > begun.step]:
                 del told[step]
 
@@ -55,8 +56,7 @@ class TrainingNews(JobNews):
 
     def evaluation(self, report: EvalReport) -> None:
         super().evaluation(report)
-        self._reports[report.step] = report
-        self._run.table(episode_rows(report), f"{EPISODES}/step_{report.step:06d}.json")
+        self._reports[report.step] = self._tables[report.step] = report
         self._later(report.step, evaluation_curves(report))
 
     def saved(self, event: Saved) -> None:
@@ -80,6 +80,8 @@ class TrainingNews(JobNews):
     def _tell_what_holds(self) -> None:
         for step in sorted(step for step in self._waiting if step <= self._held_step):
             self._run.metrics(step, self._waiting.pop(step))
+        for step in sorted(step for step in self._tables if step <= self._held_step):
+            self._run.table(episode_rows(self._tables.pop(step)), f"{EPISODES}/step_{step:06d}.json")
         for step in sorted(self._reports.keys() & self._exports.keys()):
             if step <= self._held_step:
                 self._adapter(step)

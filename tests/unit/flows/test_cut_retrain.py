@@ -94,7 +94,7 @@ def _one_registry_client(patch: pytest.MonkeyPatch, uri: str) -> None:
     client = MlflowClient(uri)
     client.search_registered_models()
     for module in (tasks.release.aliases, tasks.clients.mlflow_check):
-        patch.setattr(module, "MlflowClient", lambda tracking_uri: client)
+        patch.setattr(module, "mlflow_client", lambda tracking_uri: client)
 
 
 def _plain_stages(patch: pytest.MonkeyPatch) -> None:
