@@ -50,9 +50,13 @@ class PlatformOf:
     whole: type[InParts]
 
     def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """To a form an object without fields, one closed box; to a validator ``then`` holds always."""
+        """To a form a choice of one thing without fields; to a validator ``then`` holds always.
+
+        Of a plain object without fields Prefect's second UI opens the whole JSON, 4000 px of it.
+        """
+        closed = {"type": "object", "title": "As deployed", "properties": {}}
         hidden = {"if": {}, "then": platform_schema(self.whole)}
-        return {"type": "object", "title": "Platform", "description": PLATFORM, "properties": {}, **hidden}
+        return {"title": "Platform", "description": PLATFORM, "anyOf": [closed], **hidden}
 
 
 def platform_schema(whole: type[InParts]) -> dict[str, Any]:

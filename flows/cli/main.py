@@ -193,7 +193,7 @@ def down() -> None:
 
 @app.command(rich_help_panel=SERVICES)
 def deploy(
-    profile: Annotated[str, typer.Argument(help="hyperpod registers the deployments on AWS too.")] = "local",
+    profile: Annotated[str, typer.Argument(help="local, or hyperpod: what runs on AWS, at your server.")] = "local",
     verbose: Verbose = False,
 ) -> None:
     """Register the deployments, so that runs can be started and scheduled in the Prefect UI."""

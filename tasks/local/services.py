@@ -117,6 +117,7 @@ class LocalServices:
         env = {
             "PREFECT_HOME": str(self._layout.state / "prefect"),
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
             "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
         }
         return Service("prefect", argv, env, port, f"http://127.0.0.1:{port}/api/health")
