@@ -30,6 +30,11 @@ class KeptClusters(Settings):
 
     kind: Literal["kept"] = "kept"
 
+    @property
+    def usd_per_h(self) -> float:
+        """Nobody says what they cost."""
+        return 0.0
+
 
 class NodeGroup(Settings):
     """Equal machines of a HyperPod instance group."""
@@ -109,6 +114,11 @@ class HyperPodSettings(Settings):
     """Pause between a new Pod Identity association and the first pod, in seconds: pods made earlier never get it."""
     access_strategy: Literal["private", "public"] = "private"
     """Who may submit jobs: the identity that created the RayCluster, or whoever may connect in the namespace."""
+
+    @property
+    def usd_per_h(self) -> float:
+        """All machines of the training cluster, in US dollars per hour."""
+        return sum(group.count * group.usd_per_h for group in (self.head, self.workers))
 
 
 HostingSettings = Annotated[KeptClusters | HyperPodSettings, Field(discriminator="kind")]
