@@ -125,3 +125,7 @@ class NotProven(StageError):
 
 class NoSuchAdapter(StageError):
     """The registry has no adapter of this name."""
+
+
+class UnknownRun(StageError):
+    """MLflow has no run of this name."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from rl.events import Probed
+from rl.events import Probed, Rollouts
 from rl.grpo.settings import TrainJob
 from rl.maze.eval_set import EvalSet
 from rl.maze.score import EvalReport
@@ -112,6 +112,8 @@ class TrainedRun(Record):
     checkpoint_steps: tuple[int, ...]
     numbers: dict[int, dict[str, float]] = {}
     """Step -> its reward and what its time went into, as SkyRL names them; what the pictures show."""
+    rollouts: tuple[Rollouts, ...] = ()
+    """Some episodes of training, ascending by step."""
 
     def in_words(self) -> str:
         last = self.evaluations[-1] if self.evaluations else None

@@ -144,16 +144,12 @@ def compare(
     names: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Names of runs, as `runs` lists them.")],
     verbose: Verbose = False,
 ) -> None:
-    """Which settings of these runs differ, and what came of them."""
+    """Settings that differ, results, who is better maze by maze, cost; written as page, CSV and curves, too."""
     with _told(verbose) as console:
-        from flows.cli.overview import comparison
-        from flows.cli.services import BadKnob
+        _require("MLFLOW_TRACKING_URI")
+        from flows.cli.compare import show_comparison
 
-        history = _history()
-        found = {name: history.named(name) for name in names}
-        if unknown := [name for name, run in found.items() if run is None]:
-            raise BadKnob(f"MLflow knows no run {', '.join(unknown)}; `maze-retrain runs` lists them")
-        console.print(comparison([run for run in found.values() if run]), highlight=False)
+        show_comparison(console, names)
 
 
 @app.command(rich_help_panel=LOOKING)

@@ -28,6 +28,7 @@ class PastRun:
     """Last values, the latest attempt at training's among them."""
     decision: str
     """Of the gate; empty where it did not come to that."""
+    run_id: str = ""
 
     @property
     def step(self) -> int:
@@ -82,4 +83,5 @@ def _past(run: Run, children: Sequence[Run]) -> PastRun:
         params=dict(run.data.params),
         metrics={**metrics, **run.data.metrics},
         decision=run.data.tags.get(DECISION_TAG, ""),
+        run_id=run.info.run_id,
     )

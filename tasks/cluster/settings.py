@@ -30,6 +30,11 @@ class KeptClusters(Settings):
 
     kind: Literal["kept"] = "kept"
 
+    @property
+    def usd_per_h(self) -> float:
+        """Nobody says what they cost."""
+        return 0.0
+
 
 class NodeGroup(Settings):
     """Equal machines of a HyperPod instance group."""
@@ -155,6 +160,11 @@ class HyperPodSettings(Settings):
             before = found.get(group.instance_group)
             found[group.instance_group] = group if before is None or before.count < group.count else before
         return tuple(found.values())
+
+    @property
+    def usd_per_h(self) -> float:
+        """All machines of the training cluster, in US dollars per hour."""
+        return sum(group.count * group.usd_per_h for group in (self.head, self.workers))
 
     @model_validator(mode="after")
     def _serves_on_gpus_that_are_there(self) -> HyperPodSettings:

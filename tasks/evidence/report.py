@@ -9,6 +9,7 @@ from typing import Any
 
 from tasks.evidence.comparison import behaviour_table, difference_part, evaluation_part, judge_part, walking_part
 from tasks.evidence.exhibits import Exhibits, make_exhibits
+from tasks.evidence.outcomes import judge_metrics, keep_outcomes
 from tasks.evidence.settings import ReportSettings
 from tasks.jobs.news import training_log
 from tasks.records import BestStep, ServedRun
@@ -26,7 +27,8 @@ def write_report(context: RunContext, settings: ReportSettings, best: BestStep, 
     for name in (context.run_name, "latest"):
         (folder / f"{name}.json").write_text(text)
     context.run.text(text, "report.json")
-    context.run.metrics(best.best.step, summary_metrics(best))
+    context.run.metrics(best.best.step, summary_metrics(best) | judge_metrics(served))
+    keep_outcomes(context, served)
     exhibits = make_exhibits(folder / context.run_name, settings.profile, best, served)
     show(context, exhibits)
     links = replay_links(context, exhibits)

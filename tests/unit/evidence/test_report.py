@@ -105,6 +105,8 @@ def test_what_can_be_looked_at_goes_to_mlflow_and_is_linked_from_the_report(tmp_
     files = [event for event in events if event.startswith("log ")]
     assert files == [
         "log report.json",
+        "log evaluations/served.json",
+        "log judge/candidate.json",
         "log pictures/solve_rate.png",
         "log pictures/training.png",
         "log pictures/replays.png",
