@@ -234,8 +234,8 @@ def _told(verbose: bool) -> Iterator[Console]:
         warnings.simplefilter("ignore")
         # A line for each job that is over.
         logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
-    enter_project()
     try:
+        enter_project()
         yield Console(highlight=False)
     except BadKnob as error:
         _fail(str(error), BAD_INPUT)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tasks.addresses import addresses_with_login
 from tasks.local.services import Layout, LocalServices
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +39,12 @@ def local_services(say: Callable[[str], object]) -> LocalServices:
 
 
 def enter_project() -> None:
-    """Work in the project's folder, with the addresses of what runs here; one that the environment has stays."""
+    """Work in the project's folder, with the addresses of what runs here; one that the environment has stays.
+
+    Raises BadKnob where one of the environment's holds a login.
+    """
+    if refused := addresses_with_login(os.environ):
+        raise BadKnob("\n".join(f"{name}: {why}" for name, why in refused.items()))
     os.chdir(ROOT)
     defaults = {"PROJECT_DIR": str(ROOT), "PREFECT_HOME": str(ROOT / ".local" / "prefect"), **TELL_NOBODY}
     found = {name: value for name, value in _running().items() if name not in IDENTITY}
