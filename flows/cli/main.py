@@ -208,7 +208,10 @@ def deploy(
 def worker(pool: Annotated[str, typer.Option(help="Work pool.")] = "local") -> None:
     """Run what is started in the Prefect UI, until Ctrl-C."""
     with _told(True):
+        from flows.cli.services import take_ray_token
+
         _require("PREFECT_API_URL")
+        take_ray_token()
         program = str(Path(sys.executable).with_name("prefect"))
         os.execv(program, [program, "worker", "start", "--pool", pool])
 

@@ -24,6 +24,8 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
     local = LocalServices(Layout(ROOT, state), say=print)
     try:
         env = local.up()
-        yield {**os.environ, **env, "PROJECT_DIR": str(ROOT), "PREFECT_HOME": str(state / "prefect-client")}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RAY_AUTH_TOKEN_PATH", env["RAY_AUTH_TOKEN_PATH"])
+            yield {**os.environ, **env, "PROJECT_DIR": str(ROOT), "PREFECT_HOME": str(state / "prefect-client")}
     finally:
         local.down()
