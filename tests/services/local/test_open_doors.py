@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import stat
 import subprocess
@@ -16,6 +15,7 @@ from tasks.clients.ray_token import token_headers
 from tasks.errors import SubmissionRefused
 from tasks.jobs.ray_jobs import RayJobs, cluster_resources
 from tasks.local.services import PREFERRED_PORTS, Layout, LocalServices
+from tests.services.sockets import family, is_loopback, sockets
 
 pytestmark = pytest.mark.slow_s(60)
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,37 +24,6 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture
 def local(services: dict[str, str]) -> LocalServices:
     return LocalServices(Layout(ROOT, Path(services["PREFECT_HOME"]).parent), print)
-
-
-def family(pid: int) -> list[psutil.Process]:
-    """The service's process, what it started, and what of its session has lost its parent."""
-    found = {process.pid: process for process in psutil.Process(pid).children(recursive=True)}
-    for process in psutil.process_iter():
-        try:
-            if os.getsid(process.pid) == pid:
-                found[process.pid] = process
-        except ProcessLookupError:
-            continue
-    return list(found.values())
-
-
-def sockets(pid: int) -> list[tuple[str, str, int]]:
-    """(program, address, port) of everything that waits for somebody, TCP and UDP."""
-    found = []
-    for process in family(pid):
-        try:
-            name, connections = process.name(), process.net_connections("inet")
-        except psutil.NoSuchProcess:
-            continue
-        for one in connections:
-            if one.laddr and not one.raddr and one.status in (psutil.CONN_LISTEN, psutil.CONN_NONE):
-                found.append((name, one.laddr.ip, one.laddr.port))
-    return found
-
-
-def is_loopback(address: str) -> bool:
-    ip = ipaddress.ip_address(address)
-    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
 
 
 def test_every_process_of_every_service_listens_on_loopback_alone(local: LocalServices) -> None:
