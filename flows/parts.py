@@ -15,6 +15,7 @@ from pydantic import GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
 
 from flows.refusals import SettingsRefused, refused
+from tasks.addresses import LOGIN_PATTERN, has_login
 from tasks.settings import Settings
 
 PLATFORM = (
@@ -87,7 +88,11 @@ def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
     if "$ref" in schema:
         return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
     # A discriminator is OpenAPI's, and a title or default of a form that nobody sees.
-    return {key: _inlined(part, definitions) for key, part in schema.items() if key not in ("$defs", "discriminator")}
+    plain = {key: _inlined(part, definitions) for key, part in schema.items() if key not in ("$defs", "discriminator")}
+    # Refused by Prefect's server, which would keep it with the flow run otherwise.
+    return (
+        {**plain, "allOf": [{"pattern": rf"^(?![\s\S]*{LOGIN_PATTERN})"}]} if schema.get("type") == "string" else plain
+    )
 
 
 def _has(document: Any, path: str) -> bool:
@@ -105,5 +110,6 @@ def put(document: dict[str, Any], path: str, value: Any) -> None:
     for key in parents:
         place = place.setdefault(key, {})
         if not isinstance(place, dict):
-            raise SettingsRefused([f"platform.{path}: there is nothing below {place!r}"])
+            given = "an address" if has_login(str(place)) else repr(place)
+            raise SettingsRefused([f"platform.{path}: there is nothing below {given}"])
     place[last] = value

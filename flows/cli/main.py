@@ -204,7 +204,10 @@ def deploy(
 def worker(pool: Annotated[str, typer.Option(help="Work pool.")] = "local") -> None:
     """Run what is started in the Prefect UI, until Ctrl-C."""
     with _told(True):
+        from flows.cli.services import take_ray_token
+
         _require("PREFECT_API_URL")
+        take_ray_token()
         program = str(Path(sys.executable).with_name("prefect"))
         os.execv(program, [program, "worker", "start", "--pool", pool])
 
@@ -230,8 +233,8 @@ def _told(verbose: bool) -> Iterator[Console]:
         warnings.simplefilter("ignore")
         # A line for each job that is over.
         logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
-    enter_project()
     try:
+        enter_project()
         yield Console(highlight=False)
     except BadKnob as error:
         _fail(str(error), BAD_INPUT)

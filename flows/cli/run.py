@@ -17,7 +17,7 @@ from flows.cli.failure import DONE, FAILED, Failure, failure_of
 from flows.cli.interrupt import Stops
 from flows.cli.result import leftovers, show
 from flows.cli.screen import Screen
-from flows.cli.services import BadKnob, require, take_local_store
+from flows.cli.services import BadKnob, require, take_local_store, take_ray_token
 from flows.cli.typed import Ambiguous
 from flows.cli.words import HARMLESS_ON_CPU
 from tasks.records import Record
@@ -70,6 +70,8 @@ def prepared(name: str, arguments: Sequence[str]) -> tuple[Any, dict[str, Any]]:
     require([variable for variable in dict.fromkeys(wanted) if variable != "PROJECT_DIR"])
     if "SERVE_URL" in wanted or "SERVE_LISTEN" in wanted:
         take_local_store()
+    if "RAY_JOBS_ADDRESS" in wanted or "SERVE_DASHBOARD" in wanted:
+        take_ray_token()
     try:
         flow, parameters = load_deployment(name, overrides_of(name, arguments))
     except (UnknownSetting, Ambiguous) as error:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import requests
 from urllib3 import Retry
 
+from tasks.clients.ray_token import token_headers
 from tasks.clients.retry import PATIENT, patient_session
 from tasks.errors import RolloutFailed
 
@@ -29,6 +30,7 @@ class ServeRest:
     ) -> None:
         self._url, self._say, self._sleep = f"{dashboard.rstrip('/')}/api/serve/applications/", say, sleep
         self._session = patient_session(retry)
+        self._session.headers.update(token_headers(dashboard))
 
     def ensure(self, document: dict[str, Any], timeout_s: float, poll_s: float = 2.0) -> bool:
         """Make the one application of ``document`` run; returns whether anything had to be deployed.

@@ -19,6 +19,7 @@ from ray.dashboard.modules.dashboard_sdk import parse_cluster_info
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobSubmissionClient
 
+from tasks.clients.ray_token import token_headers
 from tasks.errors import ClusterUnreachable, LogBrokeOff, SubmissionRefused
 from tasks.jobs.api import JobState
 from tasks.jobs.ray_session import opened, refusal, status_of
@@ -88,7 +89,10 @@ class RayJobs:
         self._ask(lambda client: client.stop_job(submission_id))
 
     def _connect(self, pauses_s: Sequence[float]) -> JobSubmissionClient:
-        return opened(lambda: JobSubmissionClient(self._address), self._address, pauses_s, self._sleep)
+        def open_session() -> JobSubmissionClient:
+            return JobSubmissionClient(self._address, headers=token_headers(self._address))
+
+        return opened(open_session, self._address, pauses_s, self._sleep)
 
     def _ask[Answer](self, request: Callable[[JobSubmissionClient], Answer]) -> Answer:
         renewed = False
@@ -193,7 +197,7 @@ def cluster_resources(
     """
 
     def look() -> tuple[Any, Any]:
-        session = parse_cluster_info(address)
+        session = parse_cluster_info(address, headers=token_headers(address))
         answers = [
             requests.get(
                 f"{session.address}{path}", cookies=session.cookies, headers=session.headers, timeout=timeout_s

@@ -80,7 +80,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         s3 = boto3.client("s3")
         s3.create_bucket(Bucket="models")
         _one_registry_client(patch, f"sqlite:///{folder / 'mlflow.db'}")
-        patch.setattr(tasks.jobs.ray_jobs, "JobSubmissionClient", lambda address: outside(JobsOf(here.world)))
+        patch.setattr(tasks.jobs.ray_jobs, "JobSubmissionClient", lambda address, headers: outside(JobsOf(here.world)))
         _plain_stages(patch)
         parameters = _small_run(folder)
         data = load_settings("retrain/local", _overrides(folder)).train.data

@@ -54,7 +54,7 @@ def in_store(monkeypatch: pytest.MonkeyPatch, finished: FinishedTraining, sha256
     """S3 as AdapterStore shows it: the manifest with this digest, or none."""
     manifest = None if sha256 is None else SimpleNamespace(adapter_sha256=sha256)
     store = SimpleNamespace(uri=finished.adapter.uri, manifest=lambda: manifest)
-    monkeypatch.setattr(tasks.release.finished.boto3, "client", lambda name: None)
+    monkeypatch.setattr(tasks.release.finished, "s3_client", lambda: None)
     monkeypatch.setattr(tasks.release.finished, "AdapterStore", lambda *args: store)
 
 
