@@ -29,18 +29,9 @@ from tasks.settings import dotted
 from tests.every_cut import every_cut, outside
 from tests.moto_server import moto_server
 from tests.recording import RecordingPage
-from tests.unit.flows.small_world import (
-    Here,
-    JobsOf,
-    Player,
-    Runs,
-    World,
-    base_model,
-    emptied,
-    loopback,
-    registry,
-    two_mazes,
-)
+from tests.unit.flows.small_models import Player, base_model, two_mazes
+from tests.unit.flows.small_tracking import Runs, emptied, registry
+from tests.unit.flows.small_world import Here, JobsOf, World, loopback
 
 pytestmark = pytest.mark.slow_s(95)
 RUN = "cut"
