@@ -81,8 +81,8 @@ class Kept:
                 "start the serving cluster (locally: make up) or correct serve.dashboard",
             ),
             ToCheck(
-                "a running Serve listens where the settings say",
+                "the endpoint's address is a running Serve's, or free",
                 lambda: ServeRest(serve_dashboard).require_address(listen),
-                "name an address in serve.server.listen and serve.url that the running Serve has, or that is free",
+                "name such an address in platform.serve.server.listen and platform.serve.url",
             ),
         ]

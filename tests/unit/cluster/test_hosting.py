@@ -167,7 +167,7 @@ def _lost_gpu(account: Account) -> None:
 @pytest.mark.parametrize(
     ("breaks", "message"),
     [
-        (_updating, r"in service: Unready: it is Updating; wait for its update or recovery"),
+        (_updating, r"in service: it is Updating; wait for its update or recovery"),
         (_one_machine_fails, r"gpu-workers: 2 of 3 machines run \(.*Failure EFA is down\); raise the groups'"),
         (_another_type, "gpu-workers has ml.g5.12xlarge, wanted ml.g7e.12xlarge"),
         (_sick_node, r"2 of 3 ml.g7e.12xlarge can be used \(.*UnschedulablePendingReplacement.*\); look at the node's"),
@@ -198,8 +198,8 @@ def test_cluster_and_pods_are_looked_at_before_a_job_is_submitted(account: Accou
     found = outcome(account.hosting().checks(serve_dashboard="", listen=""))
     assert found == {
         allowed: "",
-        ready: "Unready: it does not exist",
-        identified: "Unready: maze/maze-ray is associated with no role",
+        ready: "it does not exist",
+        identified: "maze/maze-ray is associated with no role",
         places: "",
     }
     account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
@@ -211,7 +211,7 @@ def test_cluster_and_pods_are_looked_at_before_a_job_is_submitted(account: Accou
     }
     account.kubernetes.pods[0] = pod("ray-head", identity=False)
     assert outcome(account.hosting().checks(serve_dashboard="", listen=""))[identified] == (
-        "Unready: made before the association: ray-head"
+        "made before the association: ray-head"
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from serving.app import serve_document
 from tasks.clients.serve_rest import ServeRest
-from tasks.errors import RolloutFailed
+from tasks.errors import AddressTaken, ListensElsewhere, RolloutFailed
 from tests.unit.release.endpoint_server import QUICK, Answer, http
 from tests.unit.samples import SERVER
 
@@ -93,14 +93,15 @@ def test_a_serve_that_listens_elsewhere_is_named_with_both_addresses_and_nothing
         status, document = serve(method, path, body)
         return status, {**document, "http_options": {"host": host, "port": port}}
 
-    wanted = rf"listens on {host}:{port}, serve\.server\.listen is 127\.0\.0\.1:8000; .*make down"
+    wanted = rf"listens on {host}:{port}, platform\.serve\.server\.listen is 127\.0\.0\.1:8000"
     with http(answer) as url:
         for ask in (
             lambda: ServeRest(url).ensure(DOCUMENT, 1.0),
             lambda: ServeRest(url).require_address(SERVER.listen),
         ):
-            with pytest.raises(RolloutFailed, match=wanted):
+            with pytest.raises(ListensElsewhere, match=wanted) as raised:
                 ask()
+            assert "maze-retrain down" in raised.value.todo
     assert serve.puts == 0
 
 
@@ -116,7 +117,7 @@ def test_a_port_that_another_process_holds_is_told_before_anything_is_deployed()
         squatter.listen()
         listen = f"127.0.0.1:{squatter.getsockname()[1]}"
         for wanted in (listen, listen.replace("127.0.0.1", "0.0.0.0")):
-            with pytest.raises(RolloutFailed, match=rf"another process listens on {wanted}, where Serve would; end it"):
+            with pytest.raises(AddressTaken, match=rf"another process listens on {wanted}, where Serve would"):
                 ServeRest(url).require_address(wanted)
 
 
