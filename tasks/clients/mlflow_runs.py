@@ -33,6 +33,9 @@ EXPERIMENT_TAGS = {
     ),
 }
 """What MLflow's page says of the experiment, where this project made it."""
+TRAINING_PAGES = "?workflowType=machine_learning"
+"""End of an address in MLflow's pages: without it a newcomer's browser shows them as those of agents and prompts, a run
+among ``Evaluation runs`` (mlflow 3.17, js/build: the switch GenAI / Model training)."""
 _TO_ENCODE = re.compile(r"[^A-Za-z0-9_./ -]")
 _MAX_PARAMS_PER_BATCH = 100
 _MAX_METRICS_PER_BATCH = 1000
@@ -196,7 +199,8 @@ class MlflowRuns:
 
     def run(self, run_id: str) -> MlflowRun:
         """A run by its id, as it is."""
-        return MlflowRun(self._client, run_id, f"{self._uri}/#/experiments/{self._experiment_id}/runs/{run_id}")
+        page = f"{self._uri}/#/experiments/{self._experiment_id}/runs/{run_id}{TRAINING_PAGES}"
+        return MlflowRun(self._client, run_id, page)
 
     def find(self, run_name: str, role: str, tags: Mapping[str, str], parent_id: str = "") -> str:
         """The run's id, or an empty text; a run that was deleted is not found."""

@@ -53,13 +53,19 @@ def artifact_url(context: RunContext, artifact_path: str) -> str:
     return f"{server}/get-artifact?path={artifact_path}&run_uuid={context.run.run_id}"
 
 
+def page_url(context: RunContext, artifact_path: str) -> str:
+    """Where MLflow's pages show a file of the run."""
+    page, mark, query = context.run.url.partition("?")
+    return f"{page}/artifacts/{artifact_path}{mark}{query}"
+
+
 def replay_links(context: RunContext, exhibits: Exhibits) -> str:
     """Markdown: where every maze can be played again."""
     path, judged = (f"replays/{page.name}" for page in (exhibits.page, exhibits.judge_page))
     return (
-        f"Replays of every maze, turn by turn: [in MLflow]({context.run.url}/artifacts/{path}), or "
+        f"Replays of every maze, turn by turn: [in MLflow]({page_url(context, path)}), or "
         f"[as a file]({artifact_url(context, path)}) that any browser opens without a server. The judge set's: "
-        f"[in MLflow]({context.run.url}/artifacts/{judged}), [as a file]({artifact_url(context, judged)}).\n"
+        f"[in MLflow]({page_url(context, judged)}), [as a file]({artifact_url(context, judged)}).\n"
     )
 
 
