@@ -1,7 +1,7 @@
 """Secrets of a job's environment, kept from those who would print them or hand them to Ray.
 
-SkyRL (0.4) prints ``HF_TOKEN`` as it hands it to the workers, and what a job hands to Ray stands in Ray's state and logs.
-Workers have theirs as the job has: from their pod's environment.
+SkyRL (0.4) prints ``HF_TOKEN`` as it hands it to the workers, and what a job hands to Ray stands in Ray's state and
+logs. Workers have theirs as the job has: from their pod's environment.
 """
 
 from __future__ import annotations
