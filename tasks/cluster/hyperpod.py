@@ -20,11 +20,12 @@ from tasks.cluster.kuberay import KubeRay
 from tasks.cluster.manifests import Manifest, ray_cluster, ray_service, service_account
 from tasks.cluster.owners import Owner, delete_unless, foreign, is_ours, run_of, settled, whose
 from tasks.cluster.settings import HyperPodSettings, OwnMachines
-from tasks.cluster.suspension import Now, away_s, forget, marked_like, require_suspendable, resume, suspend, utc_now
+from tasks.cluster.suspension import Now, away_s, forget, marks_of, require_suspendable, resume, suspend, utc_now
 from tasks.errors import ClusterNotReady, RolloutFailed
 from tasks.records import ImageRef
 
 Say = Callable[[str], object]
+NOTHING: Mapping[str, str] = {}
 
 
 class HyperPod:
@@ -117,11 +118,10 @@ class HyperPod:
         wanted = ray_service(settings, server, _image(images, "serve", settings.serve_image))
         there = self._replaceable(wanted)
         if there is not None and not self._kube.same_pods(there, wanted):
-            wanted = marked_like(wanted, there)
             self._delete("RayService", settings.serve_name, say, lambda there: "")
         self._identity_first(say)
         # The operator writes the status at any time, and each write makes what was seen old.
-        settled(lambda: self._apply(wanted, say))
+        settled(lambda: self._apply(wanted, say, marks=marks_of(there)))
         since = resume(self._kube, settings)
         wait_for_service(
             self._kube,
@@ -221,8 +221,10 @@ class HyperPod:
             self._clock,
         )
 
-    def _apply(self, manifest: Manifest, say: Say, seen: Manifest | None = None) -> None:
-        done = self._kube.apply(manifest, seen)
+    def _apply(
+        self, manifest: Manifest, say: Say, seen: Manifest | None = None, marks: Mapping[str, str] = NOTHING
+    ) -> None:
+        done = self._kube.apply(manifest, seen, marks)
         say(f"{manifest['kind']} {self._settings.namespace}/{manifest['metadata']['name']}: {done}")
 
     def _delete(self, kind: str, name: str, say: Say, judge: Callable[[Manifest], str]) -> None:

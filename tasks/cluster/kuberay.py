@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from kubernetes import client, config
@@ -66,14 +66,16 @@ class KubeRay:
             return plain
         return self._find(self._objects.get_namespaced_custom_object, "ray.io", "v1", namespace, RAY_KINDS[kind], name)
 
-    def apply(self, manifest: dict[str, Any], seen: dict[str, Any] | None = None) -> Applied:
+    def apply(
+        self, manifest: dict[str, Any], seen: dict[str, Any] | None = None, more_marks: Mapping[str, str] | None = None
+    ) -> Applied:
         """Create the resource, or bring it to this document; raises ChangedMeanwhile where it is no longer as seen.
 
-        Without ``seen`` it is looked at here.
+        Without ``seen`` it is looked at here. ``more_marks`` are annotations that are no part of what is wanted.
         """
         kind, metadata = manifest["kind"], manifest["metadata"]
         digest = _digest(manifest)
-        marks = {DIGEST_ANNOTATION: digest}
+        marks = {**(more_marks or {}), DIGEST_ANNOTATION: digest}
         if kind in RAY_KINDS:
             marks[PODS_ANNOTATION] = _digest(_pods_of(manifest))
         marked = {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **marks}}}

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tasks.cluster.kuberay import KubeRay
-from tasks.cluster.manifests import Manifest
 from tasks.cluster.owners import Owner, settled
 from tasks.cluster.settings import HyperPodSettings
 from tasks.errors import ClusterNotReady
@@ -34,12 +33,10 @@ def since_of(service: dict[str, Any] | None) -> str:
     return service["metadata"].get("annotations", {}).get(SINCE, "") if service else ""
 
 
-def marked_like(manifest: Manifest, service: dict[str, Any]) -> Manifest:
-    """What is made in a suspended service's place says as it did since when the endpoint is away, and for whom."""
-    marks = service["metadata"].get("annotations", {})
-    kept = {mark: marks[mark] for mark in (BY, ATTEMPT, SINCE) if mark in marks}
-    metadata = manifest["metadata"]
-    return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **kept}}}
+def marks_of(service: dict[str, Any] | None) -> dict[str, str]:
+    """Since when and for whom the endpoint is away: what is made in this service's place goes on saying it."""
+    marks = service["metadata"].get("annotations", {}) if service else {}
+    return {mark: marks[mark] for mark in NO_MARKS if mark in marks}
 
 
 def suspended_by(service: dict[str, Any]) -> Owner:

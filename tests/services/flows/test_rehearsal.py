@@ -155,9 +155,9 @@ def test_no_secret_of_the_environment_is_kept_anywhere(services: dict[str, str],
         assert [name for name, text in wanted.items() if text in told.content] == []
 
 
-def test_while_a_run_trains_and_serves_its_services_stay_on_loopback(finished: tuple[Path, str]) -> None:
+@pytest.mark.usefixtures("finished")
+def test_while_a_run_trains_and_serves_its_services_stay_on_loopback() -> None:
     """What a run itself opens to other machines has no switch, and is told in docs/security.md."""
-    assert finished
     programs = {program for program, _, _ in OPEN_DOORS}
     print(*sorted({(program, address) for program, address, _ in OPEN_DOORS}), sep="\n")
     services = {"gcs_server", "raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent", "ray::IDLE", "rclone"}
