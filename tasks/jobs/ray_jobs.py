@@ -31,6 +31,9 @@ OPENING_PAUSES_S = (1.0, 5.0)
 FIRST_LOOK_S = 1.0
 """Silence after which a job's state is asked while its log is tailed; each further look takes twice as long."""
 UNFINISHED = ("PENDING", "RUNNING")
+ON_THE_HEAD = {"node:__internal_head__": 0.001}
+"""Drivers leave machines with GPUs to those who need them. Ray puts a driver on the head only as long as it asks for no
+CPU (job_manager.py, _get_label_selector), and this resource only the head has (ray/_common/constants.py)."""
 
 
 class RayJobs:
@@ -68,6 +71,7 @@ class RayJobs:
                     entrypoint=entrypoint,
                     runtime_env={"env_vars": env_vars},
                     entrypoint_num_cpus=1,
+                    entrypoint_resources=ON_THE_HEAD,
                     metadata={**self._marks, **(metadata or {})},
                 )
             except RuntimeError as error:
