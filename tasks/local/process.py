@@ -62,6 +62,14 @@ def is_port_free(port: int) -> bool:
     return True
 
 
+def is_freed(port: int, timeout_s: float = 10.0) -> bool:
+    """Whether the port of a process that died becomes free: it counts as over while its threads still end."""
+    deadline = time.monotonic() + timeout_s
+    while not (free := is_port_free(port)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return free
+
+
 def choose_port(preferred: int, say: Callable[[str], object], what: str, num_ports: int = 1) -> int:
     """The preferred port, or another free one - and then says so; the first of ``num_ports`` that are all free.
 
@@ -102,15 +110,16 @@ class Processes:
 
     def running(self, name: str) -> Running | None:
         """The service's first process if it lives; a stale pid file counts as stopped."""
-        found = self._recorded(name)
+        found = self.recorded(name)
         return found if found and is_same(found.pid, found.created) and not is_over(psutil.Process(found.pid)) else None
 
     def orphans(self, name: str) -> list[psutil.Process]:
         """What a service whose first process is gone has left running."""
-        found = self._recorded(name)
+        found = self.recorded(name)
         return members(found.pid, found.created) if found and self.running(name) is None else []
 
-    def _recorded(self, name: str) -> Running | None:
+    def recorded(self, name: str) -> Running | None:
+        """What was started last and not stopped, whether it lives or not."""
         path = self._state / f"{name}.json"
         return Running(**json.loads(path.read_text())) if path.is_file() else None
 
@@ -151,7 +160,7 @@ class Processes:
 
     def stop(self, name: str, grace_s: float = 20.0) -> bool:
         """Stop the service, what it started and what it left; False when there was nothing to stop."""
-        found, first = self._recorded(name), self.running(name)
+        found, first = self.recorded(name), self.running(name)
         family = members(found.pid, found.created) if found else []
         if first is not None:
             # A process that has made a session of its own, such as a Ray job's, goes too.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.local.process import Processes, Running, Service, choose_port
+from tasks.local.process import Processes, Running, Service, choose_port, is_freed
 
 PREFERRED_PORTS = {"prefect": 4200, "mlflow": 5500, "s3": 9900, "ray": 8265, "serve": 8300}
 NUM_PORTS = {"serve": 2}
@@ -57,11 +57,14 @@ class LocalServices:
             if (found := self._processes.running(name)) is not None:
                 self._say(f"{name} is running (pid {found.pid}, port {found.port})")
                 continue
+            died = self._processes.recorded(name)
             if orphans := self._processes.orphans(name):
                 pids = ", ".join(str(process.pid) for process in orphans)
                 self._say(f"{name}'s first process is gone; ending what it left (pid {pids})")
                 self._processes.stop(name)
-            port = choose_port(PREFERRED_PORTS[name], self._say, name, NUM_PORTS.get(name, 1))
+            # Links that people have keep leading to what died and comes back.
+            preferred = died.port if died and is_freed(died.port) else PREFERRED_PORTS[name]
+            port = choose_port(preferred, self._say, name, NUM_PORTS.get(name, 1))
             service = self._describe(name, port)
             self._say(f"starting {name} on port {service.port}")
             self._processes.launch(service)

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tasks.local.process import Processes, Service, ServiceFailed, answers, is_port_free
+from tasks.local.process import Processes, Service, ServiceFailed, answers, is_freed
 from tasks.local.services import Layout, LocalServices
 from tests.services.loopback import free_port, wait_until
 
@@ -79,7 +79,7 @@ def test_up_and_down_end_what_a_killed_server_left(
     said.clear()
     local.down()
     assert members(second.pid) == set()
-    assert is_port_free(second.port)
+    assert is_freed(second.port)
     expected = f"{name}, whose first process was gone, stopped" if left else f"{name} was not running"
     assert expected in said
 
