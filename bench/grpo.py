@@ -25,7 +25,7 @@ from bench.names import FIRST_ROLLOUT
 from bench.serving import spread
 from flows.deployments import load_settings
 from flows.settings import RetrainSettings
-from rl.events import Fault, Resumed, Saved
+from rl.events import Fault, Resumed, Rollouts, Saved
 from rl.grpo.settings import TrainJob
 from rl.maze.run_mazes import prepare_mazes
 from rl.maze.score import EvalReport
@@ -66,6 +66,9 @@ class Collected:
         """Nothing of it is kept."""
 
     def wrote(self, name: str, text: str) -> None:
+        """Nothing of it is kept."""
+
+    def rollouts(self, sample: Rollouts) -> None:
         """Nothing of it is kept."""
 
     def fault(self, fault: Fault) -> None:

@@ -64,3 +64,10 @@ class PromoteKnobs(Settings):
 
     adapter_name: str
     """Name of a registered adapter, without the base model's; an unknown one is answered with those that there are."""
+
+
+class CompareKnobs(Settings):
+    """Which runs are held against each other."""
+
+    runs: list[RunName] = Field(min_length=2, max_length=20)
+    """Names of two runs or more, as MLflow lists them."""

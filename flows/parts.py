@@ -15,6 +15,7 @@ from pydantic import GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
 
 from flows.refusals import SettingsRefused, refused
+from tasks.addresses import LOGIN_PATTERN, has_login
 from tasks.settings import Settings
 
 PLATFORM = (
@@ -50,9 +51,13 @@ class PlatformOf:
     whole: type[InParts]
 
     def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """To a form an object without fields, one closed box; to a validator ``then`` holds always."""
+        """To a form a choice of one thing without fields; to a validator ``then`` holds always.
+
+        Of a plain object without fields Prefect's second UI opens the whole JSON, 4000 px of it.
+        """
+        closed = {"type": "object", "title": "As deployed", "properties": {}}
         hidden = {"if": {}, "then": platform_schema(self.whole)}
-        return {"type": "object", "title": "Platform", "description": PLATFORM, "properties": {}, **hidden}
+        return {"title": "Platform", "description": PLATFORM, "anyOf": [closed], **hidden}
 
 
 def platform_schema(whole: type[InParts]) -> dict[str, Any]:
@@ -83,7 +88,11 @@ def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
     if "$ref" in schema:
         return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
     # A discriminator is OpenAPI's, and a title or default of a form that nobody sees.
-    return {key: _inlined(part, definitions) for key, part in schema.items() if key not in ("$defs", "discriminator")}
+    plain = {key: _inlined(part, definitions) for key, part in schema.items() if key not in ("$defs", "discriminator")}
+    # Refused by Prefect's server, which would keep it with the flow run otherwise.
+    return (
+        {**plain, "allOf": [{"pattern": rf"^(?![\s\S]*{LOGIN_PATTERN})"}]} if schema.get("type") == "string" else plain
+    )
 
 
 def _has(document: Any, path: str) -> bool:
@@ -101,5 +110,6 @@ def put(document: dict[str, Any], path: str, value: Any) -> None:
     for key in parents:
         place = place.setdefault(key, {})
         if not isinstance(place, dict):
-            raise SettingsRefused([f"platform.{path}: there is nothing below {place!r}"])
+            given = "an address" if has_login(str(place)) else repr(place)
+            raise SettingsRefused([f"platform.{path}: there is nothing below {given}"])
     place[last] = value

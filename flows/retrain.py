@@ -1,12 +1,13 @@
 """The retrain flow: one page, read from top to bottom.
 
-    prepare data, draw judge set -> build images -> create training cluster -> ensure cluster -> check readiness
-        MazesRef      JudgeSet       ImageRefs                                 ClusterRef
-    -> train (Ray job: GRPO, evaluations, exports) -> pick best
-    -> publish to S3 -> probe the training side -> release its cluster -> create serving cluster -> ensure endpoint
-       PublishedAdapter      TrainingSide                                                           ServedEndpoint
+    prepare data, draw judge set -> build images -> make room -> create training cluster -> ensure cluster
+        MazesRef      JudgeSet       ImageRefs                                              ClusterRef
+    -> check readiness -> train (Ray job: GRPO, evaluations, exports) -> pick best -> publish to S3
+                                                                                      PublishedAdapter
+    -> probe the training side -> release its cluster -> create serving cluster -> ensure endpoint
+       TrainingSide                                                                ServedEndpoint
     -> evaluate through it -> prove -> play judge set -> judge -> promote -> report -> clean up, whatever happened
-         EvalReport       Certificate   Evaluations  Verdict ChampionChange           Leftovers
+       EvalReport         Certificate   Evaluations  Verdict ChampionChange           Leftovers
 
 Each stage is handed the run's context, its own settings and the records of stages before it. Needs a Prefect API,
 MLflow (platform.tracking), S3 (the usual AWS chain), and Ray clusters that others keep or an EKS cluster to make them
@@ -30,7 +31,12 @@ from flows.names import default_name
 from flows.settings import RetrainPlatform, RetrainSettings
 from rl.grpo.settings import TrainJob
 from tasks.cleanup.clean_up import cleaned_up_after
-from tasks.cluster.create import create_serving_cluster, create_training_cluster, release_training_cluster
+from tasks.cluster.create import (
+    create_serving_cluster,
+    create_training_cluster,
+    make_room_for_training,
+    release_training_cluster,
+)
 from tasks.cluster.wait import ensure_cluster
 from tasks.evidence.report import in_one_line, write_report
 from tasks.evidence.tracking import About, tracked_run
@@ -69,7 +75,7 @@ def retrain(knobs: Knobs, platform: RetrainPlatform) -> State[dict[str, Any]]:
             finished = finished or train_and_publish(context, settings, Work(order, mazes, images))
             best, adapter, trained = finished.best, finished.adapter, finished.trained
             release_training_cluster(context, settings.hosting)
-            create_serving_cluster(context, settings.hosting, settings.serve.server, images)
+            away_s = create_serving_cluster(context, settings.hosting, settings.serve.server, images)
             endpoint = ensure_endpoint(context, settings.serve)
 
             evaluation = evaluate_endpoint(context, settings.evaluation(images), endpoint.serves(adapter))
@@ -88,6 +94,7 @@ def retrain(knobs: Knobs, platform: RetrainPlatform) -> State[dict[str, Any]]:
                 change=change,
                 played=played,
                 evaluation=evaluation,
+                away_s=away_s,
             )
             report = write_report(context, settings.report, best, outcome)
             require_proof(certificate)
@@ -105,6 +112,7 @@ class Work:
 
 def train_and_publish(context: RunContext, settings: RetrainSettings, work: Work) -> FinishedTraining:
     """From a cluster for training to the best step in the object store; all of it that needs that cluster."""
+    make_room_for_training(context, settings.hosting, settings.serve.server, work.images)
     create_training_cluster(context, settings.hosting, work.images)
     cluster = ensure_cluster(context, settings.cluster, settings.job)
     check_readiness(context, settings.readiness, settings.needs, cluster)

@@ -14,7 +14,7 @@ from rl.proof.settings import Questions
 from rl.settings import DataSettings
 from tasks.cleanup.settings import CleanupScope, CleanupSettings
 from tasks.cluster.settings import ClusterSettings, HostingSettings, HyperPodSettings
-from tasks.evidence.settings import ReportSettings
+from tasks.evidence.settings import CompareSettings, ReportSettings
 from tasks.image.settings import ImageSettings
 from tasks.names import RunName, RunNameOrEmpty, is_run_name
 from tasks.plan.settings import PlannedRun, PlanSettings
@@ -106,6 +106,7 @@ class RetrainSettings(InParts):
             "updates_per_step": train.grpo.update_epochs * train.grpo.mazes_per_step // train.grpo.mini_batch_mazes,
             "num_train_mazes": train.data.num_train_mazes,
             "max_turns": train.data.max_turns,
+            "usd_per_h": self.hosting.usd_per_h,
         }
         return {**document, **knobs, **resolved}
 
@@ -323,6 +324,12 @@ class RollbackSettings(InParts, ChampionSettings):
     """Everything the rollback flow needs."""
 
 
+class CompareFlowSettings(InParts, CompareSettings):
+    """Everything the compare flow needs."""
+
+    knob_paths: ClassVar[Mapping[str, str]] = {"runs": "runs"}
+
+
 def _at(document: Mapping[str, Any], path: str) -> Any:
     """What a dotted path leads to."""
     found: Any = document
@@ -338,4 +345,5 @@ CleanupPlatform = Annotated[dict[str, Any], PlatformOf(CleanupFlowSettings)]
 BaseModelPlatform = Annotated[dict[str, Any], PlatformOf(BaseModelFlowSettings)]
 EvaluatePlatform = Annotated[dict[str, Any], PlatformOf(EvaluateSettings)]
 PromotePlatform = Annotated[dict[str, Any], PlatformOf(PromoteSettings)]
+ComparePlatform = Annotated[dict[str, Any], PlatformOf(CompareFlowSettings)]
 RollbackPlatform = Annotated[dict[str, Any], PlatformOf(RollbackSettings)]

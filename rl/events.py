@@ -26,7 +26,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from rl.maze.score import EvalReport
+from rl.maze.score import EvalReport, Outcome
 
 PREFIX = "@event "
 
@@ -139,8 +139,27 @@ class Wrote(_Event):
     text: str = Field(max_length=200_000)
 
 
+class Rollout(BaseModel):
+    """One episode of a training step."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    outcome: Outcome
+    reward: float
+    advantage: float | None
+    """Of each of its tokens; None where none of them counts."""
+
+
+class Rollouts(_Event):
+    """Some groups of a training step's episodes, to be read: those of a maze stand together."""
+
+    kind: Literal["rollouts"] = "rollouts"
+    step: int
+    rollouts: tuple[Rollout, ...]
+
+
 Event = Annotated[
-    Progress | Metrics | Evaluated | Saved | Resumed | Completed | Fault | Probed | Checked | Stored | Wrote,
+    Progress | Metrics | Evaluated | Saved | Resumed | Completed | Fault | Probed | Checked | Stored | Wrote | Rollouts,
     Field(discriminator="kind"),
 ]
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)
@@ -185,7 +204,7 @@ def own_step(event: Event) -> int | None:
             return event.done
         case Evaluated():
             return event.report.step
-        case Metrics() | Saved() | Resumed():
+        case Metrics() | Saved() | Resumed() | Rollouts():
             return event.step
         case _:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
@@ -15,9 +16,20 @@ BRISK = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_ti
 """Where somebody waits for the answer who can do without: once, and two seconds at most without a byte."""
 
 
+class LoginInAddress(ValueError):
+    """The object store's address holds a user or a password; botocore's errors would repeat it."""
+
+
 def s3_client(config: Config = PATIENT) -> Any:
-    """By the usual AWS chain."""
-    return boto3.client("s3", config=config)
+    """By the usual AWS chain; raises LoginInAddress."""
+    client = boto3.client("s3", config=config)
+    if "@" in urlsplit(client.meta.endpoint_url).netloc:
+        raise LoginInAddress(
+            "the object store's address (AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_S3 or endpoint_url of a profile) has a "
+            "login in it: give the address alone, and the login by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or by "
+            "a profile of the AWS chain"
+        )
+    return client
 
 
 ABSENT = ("NoSuchKey", "404")

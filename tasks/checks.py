@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Thread
 
-from tasks.errors import ClusterNotReady
+from tasks.errors import ClusterNotReady, StageError
 from tasks.records import Check
 
 
@@ -63,6 +63,9 @@ def _found(asked: ToCheck, answer: Future[str], left_s: float, timeout_s: float)
     except TimeoutError as error:
         # A look's own time limit is its error, as any other.
         text = f"TimeoutError: {error}" if answer.done() else f"no answer within {timeout_s:g} s"
+    except (StageError, Unready) as error:
+        # Ours are sentences; a library's error often needs its name to mean something.
+        return Check(name=asked.name, holds=False, found=str(error), remedy=getattr(error, "todo", "") or asked.remedy)
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
     return Check(name=asked.name, holds=False, found=text, remedy=asked.remedy)

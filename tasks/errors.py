@@ -10,7 +10,8 @@ class StageError(RuntimeError):
     """Root of the errors that end a pipeline run."""
 
     todo: str = ""
-    """What to do, where every error of the kind asks for the same; else the message ends with it."""
+    """What to do, where every error of the kind asks for the same; else the message ends with it. Without a semicolon:
+    behind the last one of a line is what to do."""
 
 
 class ClusterNotReady(StageError):
@@ -103,6 +104,24 @@ class RolloutFailed(StageError):
     """The Serve application did not come up."""
 
 
+class AddressTaken(RolloutFailed):
+    """Another process listens where the endpoint would."""
+
+    todo = (
+        "end that process, or give the endpoint another address (here `maze-retrain down`, then `maze-retrain up`, "
+        "elsewhere platform.serve.server.listen and platform.serve.url)"
+    )
+
+
+class ListensElsewhere(RolloutFailed):
+    """Serve runs at another address than the settings say; it keeps the one that it was started with."""
+
+    todo = (
+        "name that address in platform.serve.server.listen and platform.serve.url, or stop Serve so that it starts "
+        "anew (here `maze-retrain down`, then `maze-retrain up`)"
+    )
+
+
 class EndpointFailed(StageError):
     """The served endpoint did not answer, or answered with an error."""
 
@@ -125,3 +144,7 @@ class NotProven(StageError):
 
 class NoSuchAdapter(StageError):
     """The registry has no adapter of this name."""
+
+
+class UnknownRun(StageError):
+    """MLflow has no run of this name."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from tasks.addresses import refuse_logins
 
 UNITS = {"s": "s", "gb": "GB", "gib": "GiB", "px": "px", "h": "h"}
 """Last part of a name -> the unit that it stands for."""
@@ -22,11 +24,21 @@ def plain_title(name: str, of: object = None) -> str:
 
 
 class Settings(BaseModel):
-    """Frozen, and unknown keys are refused."""
+    """Frozen; unknown keys are refused, and every text, however deep, that is an address with a login in it."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, field_title_generator=plain_title
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        field_title_generator=plain_title,
+        hide_input_in_errors=True,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _addresses_hold_no_login(cls, document: Any) -> Any:
+        refuse_logins(document)
+        return document
 
 
 class JobSettings(Settings):

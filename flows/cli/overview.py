@@ -1,4 +1,4 @@
-"""What runs, what ran, how runs differ, who is champion: tables from MLflow, Prefect and the registry."""
+"""What runs, what ran, who is champion: tables from MLflow, Prefect and the registry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -19,8 +19,6 @@ from tasks.training.figures import STEP
 
 ADDRESSES = {"prefect": "PREFECT_API_URL", "mlflow": "MLFLOW_TRACKING_URI", "s3": "AWS_ENDPOINT_URL"}
 ADDRESSES |= {"ray": "RAY_JOBS_ADDRESS", "serve": "SERVE_DASHBOARD"}
-RESULTS = ("base/solved", "best/solved", "best/step", "best/solve_rate", "eval_set/ceiling")
-PROMOTED = {"promote": "yes", "keep": "no, kept", "reject": "no", "": "-"}
 
 
 def services_table(pids: Mapping[str, int], addresses: Mapping[str, str]) -> Table:
@@ -60,27 +58,6 @@ def _row(run: PastRun) -> tuple[object, ...]:
     began = f"{datetime.fromtimestamp(run.started_ms / 1000, UTC):%m-%d %H:%M}"
     rated = "" if rate is None else f"{rate:.0%}"
     return run.name, run.state.lower(), began, run.step, rated, run.decision, took
-
-
-def comparison(runs: Sequence[PastRun]) -> RenderableType:
-    """Knobs that differ, then results."""
-    columns = [("", False), *((run.name, True) for run in runs)]
-    keys = sorted({key for run in runs for key in run.params} - {"run_name", "knobs.run_name"})
-    differ = [key for key in keys if len({run.params.get(key) for run in runs}) > 1]
-    knobs = [(key, *(run.params.get(key, "-") for run in runs)) for key in differ]
-    results = [(key, *(_number(run.metrics.get(key)) for run in runs)) for key in RESULTS]
-    results += [
-        ("state", *(run.state.lower() for run in runs)),
-        ("promoted", *(PROMOTED.get(run.decision, run.decision) for run in runs)),
-    ]
-    same = [] if knobs else [Text("their settings are the same")]
-    return Group(
-        *same, *([table(columns, knobs, "settings that differ")] if knobs else []), table(columns, results, "results")
-    )
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 def flow_runs_under_way(api_url: str, timeout_s: float = 5.0) -> set[str]:

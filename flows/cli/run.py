@@ -9,6 +9,7 @@ import os
 import re
 import traceback
 from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from rich.console import Console
@@ -17,7 +18,7 @@ from flows.cli.failure import DONE, FAILED, Failure, failure_of
 from flows.cli.interrupt import Stops
 from flows.cli.result import leftovers, show
 from flows.cli.screen import Screen
-from flows.cli.services import BadKnob, require, take_local_store
+from flows.cli.services import BadKnob, require, take_local_store, take_ray_token
 from flows.cli.typed import Ambiguous
 from flows.cli.words import HARMLESS_ON_CPU
 from tasks.records import Record
@@ -65,11 +66,13 @@ def prepared(name: str, arguments: Sequence[str]) -> tuple[Any, dict[str, Any]]:
 
     known = deployments()
     if name not in known:
-        raise BadKnob(f"there is no {name}; there are {', '.join(sorted(known))}")
+        raise BadKnob(no_deployment(name, known))
     wanted = _PLACEHOLDER.findall(str(known[name]["parameters"]))
     require([variable for variable in dict.fromkeys(wanted) if variable != "PROJECT_DIR"])
     if "SERVE_URL" in wanted or "SERVE_LISTEN" in wanted:
         take_local_store()
+    if "RAY_JOBS_ADDRESS" in wanted or "SERVE_DASHBOARD" in wanted:
+        take_ray_token()
     try:
         flow, parameters = load_deployment(name, overrides_of(name, arguments))
     except (UnknownSetting, Ambiguous) as error:
@@ -78,6 +81,16 @@ def prepared(name: str, arguments: Sequence[str]) -> tuple[Any, dict[str, Any]]:
         raise BadKnob("\n".join(error.reasons)) from error
     os.environ.update(job_env(name))
     return flow, parameters
+
+
+def no_deployment(name: str, known: Collection[str]) -> str:
+    """What is said of a profile that a command does not have."""
+    flow, _, profile = name.rpartition("/")
+    profiles = sorted(other.partition("/")[2] for other in known if other.startswith(f"{flow}/"))
+    if not profiles:
+        return f"there is no {name}; there are {', '.join(sorted(known))}"
+    meant = "".join(f"; was {near} meant?" for near in get_close_matches(profile, profiles, n=1))
+    return f"{flow} has no profile {profile}, it has {', '.join(profiles)}{meant}"
 
 
 def show_failure(console: Console, failure: Failure) -> None:

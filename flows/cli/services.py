@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tasks.local.services import Layout, LocalServices
+from tasks.addresses import addresses_with_login
+from tasks.local.services import RAY_TOKEN, Layout, LocalServices
 
 ROOT = Path(__file__).resolve().parents[2]
 STORE = "AWS_ENDPOINT_URL"
@@ -38,10 +39,15 @@ def local_services(say: Callable[[str], object]) -> LocalServices:
 
 
 def enter_project() -> None:
-    """Work in the project's folder, with the addresses of what runs here; one that the environment has stays."""
+    """Work in the project's folder, with the addresses of what runs here; one that the environment has stays.
+
+    Raises BadKnob where one of the environment's holds a login.
+    """
+    if refused := addresses_with_login(os.environ):
+        raise BadKnob("\n".join(f"{name}: {why}" for name, why in refused.items()))
     os.chdir(ROOT)
     defaults = {"PROJECT_DIR": str(ROOT), "PREFECT_HOME": str(ROOT / ".local" / "prefect"), **TELL_NOBODY}
-    found = {name: value for name, value in _running().items() if name not in IDENTITY}
+    found = {name: value for name, value in _running().items() if name not in (*IDENTITY, RAY_TOKEN)}
     for name, value in {**defaults, **found}.items():
         os.environ.setdefault(name, value)
 
@@ -51,6 +57,13 @@ def take_local_store() -> None:
     if STORE not in os.environ:
         found = _running()
         os.environ.update({name: found[name] for name in IDENTITY if STORE in found})
+
+
+def take_ray_token() -> None:
+    """The token of this machine's Ray clusters, unless the environment names one; no other cluster gets it."""
+    found = _running()
+    if RAY_TOKEN in found:
+        os.environ.setdefault(RAY_TOKEN, found[RAY_TOKEN])
 
 
 def _running() -> dict[str, str]:

@@ -24,10 +24,11 @@ from skyrl.train.entrypoints.main_base import BasePPOExp
 from skyrl.train.trainer import RayPPOTrainer
 from skyrl.train.utils.trainer_utils import cleanup_old_checkpoints
 
-from rl.events import Evaluated, EventLog, Fault, Metrics, Progress, Saved
+from rl.events import Evaluated, EventLog, Fault, Metrics, Progress, Rollouts, Saved
 from rl.grpo.checkpoints import adapter_digests, mark_whole, unmark, what_is_wrong
 from rl.grpo.length_groups import length_grouped
 from rl.grpo.rollouts.generator import MazeGenerator
+from rl.grpo.rollouts.sample import sample
 from rl.grpo.skyrl_env import register_env
 from rl.maze.run_mazes import Mazes
 from rl.maze.score import Conditions, EvalReport, EvalRules, Outcome, make_report
@@ -110,6 +111,17 @@ class MazeTrainer(RayPPOTrainer):
         }
         return output
 
+    def compute_advantages_and_returns(self, data: Any) -> Any:
+        """SkyRL's; some of the episodes are told with their rewards and advantages."""
+        rewards = data["rewards"].sum(dim=-1).tolist()
+        data = super().compute_advantages_and_returns(data)
+        try:
+            self._log.emit(sample_of(self.global_step, self.generator.outcomes, rewards, data))
+        except Exception as error:
+            # What is only to be read ends no training, whatever is wrong with it.
+            self._log.emit(Fault(boundary="rollouts", message=f"step {self.global_step}: not told: {error!r}"))
+        return data
+
     async def eval(self, vllm_metrics_scraper: Any = None) -> dict[str, float]:
         metrics = await super().eval(vllm_metrics_scraper)
         seeds = [maze.seed for maze in self._mazes.eval_set.mazes]
@@ -171,6 +183,18 @@ class MazeTrainer(RayPPOTrainer):
 
     def _export_folder(self) -> Path:
         return Path(self.cfg.trainer.export_path) / f"global_step_{self.global_step}" / "policy"
+
+
+def sample_of(step: int, outcomes: Sequence[Outcome], rewards: Sequence[float], data: Any) -> Rollouts:
+    """Some of a batch's episodes; SkyRL may have filled the batch up behind them (``pad_size``)."""
+    num_real = len(rewards) - data.metadata.get("pad_size", 0)
+    return sample(step, outcomes, rewards[:num_real], [first_advantage(data, row) for row in range(num_real)])
+
+
+def first_advantage(data: Any, row: int) -> float | None:
+    """What GRPO gives to every token of an episode that counts."""
+    counted = data["loss_mask"][row].nonzero()
+    return float(data["advantages"][row, counted[0].item()]) if len(counted) else None
 
 
 def eval_rules(cfg: Any, mazes: Mazes) -> EvalRules:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rl.events import Completed, EventLog, Fault, Wrote
+from rl.grpo import secret_env
 from rl.grpo.config_table import RunDirs, skyrl_overrides
 from rl.grpo.cpu import bridge as cpu_bridge
 from rl.grpo.ray_metrics import RunGauges
@@ -150,7 +151,8 @@ def start_ray(job: TrainJob, cfg: Any) -> None:
     log_file = Path(cfg.trainer.log_path) / f"infra-{datetime.now(UTC):%Y%m%d-%H%M%S}.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
     os.environ["SKYRL_LOG_FILE"] = str(log_file)
-    env_vars = {**prepare_runtime_environment(cfg), "SKYRL_LOG_FILE": str(log_file), **engine.env}
+    with secret_env.hidden():
+        env_vars = {**prepare_runtime_environment(cfg), "SKYRL_LOG_FILE": str(log_file), **engine.env}
     runtime_env: dict[str, Any] = {"env_vars": env_vars}
     if engine.device == "cpu":
         runtime_env["worker_process_setup_hook"] = "rl.grpo.cpu.bridge.install"

@@ -59,6 +59,19 @@ class Outcome(BaseModel):
         return len(self.actions)
 
 
+def fewer_words(outcomes: Iterable[Outcome], max_words: int) -> tuple[Outcome, ...]:
+    """The same, without the replies that exceed so many characters together; the first turns keep theirs."""
+    left, found = max_words, []
+    for outcome in outcomes:
+        kept = []
+        for one in outcome.said or ():
+            size = len(one.reply or "")
+            left -= size
+            kept.append(one if left >= 0 else one.model_copy(update={"reply": None, "num_left_out": size}))
+        found.append(outcome if outcome.said is None else outcome.model_copy(update={"said": tuple(kept)}))
+    return tuple(found)
+
+
 GREEDY = 0.0
 """The temperature of every evaluation: the most probable token each time."""
 
@@ -130,15 +143,7 @@ class EvalReport(BaseModel):
 
     def with_fewer_words(self, max_words: int = MAX_WORDS) -> EvalReport:
         """The same, without the replies that exceed so many characters together; the first turns keep theirs."""
-        left, outcomes = max_words, []
-        for outcome in self.outcomes:
-            kept = []
-            for one in outcome.said or ():
-                left -= len(one.reply or "")
-                size = len(one.reply or "")
-                kept.append(one if left >= 0 else one.model_copy(update={"reply": None, "num_left_out": size}))
-            outcomes.append(outcome if outcome.said is None else outcome.model_copy(update={"said": tuple(kept)}))
-        return self.model_copy(update={"outcomes": tuple(outcomes)})
+        return self.model_copy(update={"outcomes": fewer_words(self.outcomes, max_words)})
 
     def metrics(self) -> dict[str, float]:
         """The figures that are plotted over training steps."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import cache, partial
 
 from serving.store import s3_client
-from tasks.cleanup.in_aws import Adapters, Identity, Images, Machines, RayResources, images_in_use
+from tasks.cleanup.in_aws import Adapters, Identity, Images, Machines, RayResources, Suspension, images_in_use
 from tasks.cleanup.in_ray import Checkpoints, Jobs
 from tasks.cleanup.order import Order
 from tasks.cleanup.parts import NOT_LOOKED_AT, Leftover, LeftPart, clean
@@ -139,6 +139,7 @@ def parts_of(context: RunContext, scope: CleanupScope, order: Order) -> list[Lef
         *parts,
         RayResources("serving", hosting, kube, order),
         RayResources("training", hosting, kube, order),
+        Suspension(hosting, kube, order),
         Identity(hosting, PodIdentity(hosting.region, hosting.eks_cluster), kube),
         adapters,
         *_images(scope, kube, hosting),

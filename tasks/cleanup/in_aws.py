@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from tasks.cluster.kube_waits import wait_until_gone
 from tasks.cluster.kuberay import KubeRay
 from tasks.cluster.owners import NOT_THERE, Owner, delete_unless, flow_run_of, foreign, is_ours
 from tasks.cluster.settings import HyperPodSettings
+from tasks.cluster.suspension import is_suspended, lift, since_of, suspended_by
 from tasks.errors import ClusterNotReady
 from tasks.image.ecr import Ecr
 
@@ -22,8 +24,16 @@ HOURS_PER_MONTH = 730
 class RayResources:
     """The RayCluster that this run made, or the RayService, which belongs to no run."""
 
-    def __init__(self, name: str, settings: HyperPodSettings, kube: Callable[[], KubeRay], order: Order) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: HyperPodSettings,
+        kube: Callable[[], KubeRay],
+        order: Order,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
         self.name, self._settings, self._kube, self._order = name, settings, kube, order
+        self._sleep = sleep
 
     def unseen(self, run_name: str) -> list[Leftover]:
         kind, name, usd_per_h = self._resource()
@@ -50,7 +60,9 @@ class RayResources:
         )
         if why and why != NOT_THERE:
             raise ClusterNotReady(f"{left.name} was not removed: {why}, since a moment ago; run the clean-up again")
-        wait_until_gone(self._kube(), kind, settings.namespace, name, settings.ready_timeout_s, settings.poll_s)
+        wait_until_gone(
+            self._kube(), kind, settings.namespace, name, settings.ready_timeout_s, settings.poll_s, self._sleep
+        )
 
     def _why_it_stays(self, there: dict[str, Any], run_name: str) -> str:
         if self.name == "training":
@@ -60,10 +72,48 @@ class RayResources:
     def _resource(self) -> tuple[str, str, float]:
         """Kind, name and what the machines that it asks for cost an hour."""
         settings = self._settings
-        head, worker = settings.head.usd_per_h, settings.workers.usd_per_h
         if self.name == "serving":
-            return "RayService", settings.serve_name, head + worker
-        return "RayCluster", settings.train_cluster, head + settings.workers.count * worker
+            head, worker = settings.serving_groups
+            return "RayService", settings.serve_name, head.usd_per_h + worker.usd_per_h
+        usd_per_h = settings.head.usd_per_h + settings.workers.count * settings.workers.usd_per_h
+        return "RayCluster", settings.train_cluster, usd_per_h
+
+
+class Suspension:
+    """Serving that was suspended for this run's training: with the training cluster it goes, and the endpoint is back.
+
+    A run that ends badly leaves it behind. While any training cluster of the name is there it stays.
+    """
+
+    name = "training"
+
+    def __init__(self, settings: HyperPodSettings, kube: Callable[[], KubeRay], order: Order) -> None:
+        self._settings, self._kube, self._order = settings, kube, order
+
+    def unseen(self, run_name: str) -> list[Leftover]:
+        return []
+
+    def find(self, run_name: str) -> list[Leftover]:
+        settings = self._settings
+        there = self._kube().look("RayService", settings.namespace, settings.serve_name)
+        if there is None or not is_suspended(there):
+            return []
+        since = since_of(there) or "nobody noted when"
+        name = f"suspension of RayService {settings.namespace}/{settings.serve_name}"
+        return [Leftover(part=self.name, name=name, found=f"since {since}", keep=self._why_it_stays(there, run_name))]
+
+    def remove(self, run_name: str, left: Leftover) -> None:
+        """Looked at again: another run may have made it its own."""
+        lift(self._kube(), self._settings, lambda there: self._why_it_stays(there, run_name))
+
+    def _why_it_stays(self, there: dict[str, Any], run_name: str) -> str:
+        settings, by = self._settings, suspended_by(there)
+        if by.run_name != run_name:
+            return f"it makes room for {f'run {by.run_name}' if by.run_name else 'nobody of ours'}"
+        if why := self._order.keeps(by.flow_run_id):
+            return why
+        trains = self._kube().look("RayCluster", settings.namespace, settings.train_cluster)
+        return f"RayCluster {settings.train_cluster} has its machines" if trains else ""
 
 
 class Identity:
@@ -139,12 +189,12 @@ class Machines:
     def unseen(self, run_name: str) -> list[Leftover]:
         return [
             Leftover(part=self.name, name=group.instance_group, usd_per_h=round(group.count * group.usd_per_h, 2))
-            for group in (self._settings.head, self._settings.workers)
+            for group in self._settings.groups
         ]
 
     def find(self, run_name: str) -> list[Leftover]:
         found = self._machines.machines()
-        groups = (self._settings.head, self._settings.workers)
+        groups = self._settings.groups
         counts = {group: sum(machine.instance_group == group.instance_group for machine in found) for group in groups}
         return [
             Leftover(

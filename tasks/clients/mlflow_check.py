@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import LifecycleStage
 from mlflow.exceptions import MlflowException
 
+from tasks.clients.mlflow_client import mlflow_client
 from tasks.errors import TrackingUnavailable
 
 PROBE, PROBE_TAG = "readiness-probe", "maze.probe"
@@ -25,7 +26,7 @@ def try_tracking(tracking_uri: str, experiment: str, name: str) -> str:
     Returns the experiment's name; raises TrackingUnavailable with the step that failed, MLflow's words and, where it
     does not know the name that it was asked under, what makes it.
     """
-    client, run_id = MlflowClient(tracking_uri), ""
+    client, run_id = mlflow_client(tracking_uri), ""
     step = "finding the experiment"
     try:
         found = client.get_experiment_by_name(experiment)
@@ -80,7 +81,7 @@ def try_registry(tracking_uri: str, name: str, source: str) -> str:
 
     Returns the model's name; raises TrackingUnavailable with the step that failed and MLflow's words.
     """
-    client, model = MlflowClient(tracking_uri), f"readiness-probe-{name}"
+    client, model = mlflow_client(tracking_uri), f"readiness-probe-{name}"
     step = "taking away what an earlier look left"
     try:
         _remove(client, model)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from tasks.clients.mlflow_client import mlflow_client
 from tasks.clients.mlflow_runs import PARENT_TAG, ROLE_TAG, RUN_NAME_TAG, told_apart
 
 DECISION_TAG = "maze.decision"
@@ -28,6 +28,7 @@ class PastRun:
     """Last values, the latest attempt at training's among them."""
     decision: str
     """Of the gate; empty where it did not come to that."""
+    run_id: str = ""
 
     @property
     def step(self) -> int:
@@ -47,7 +48,7 @@ class RunHistory:
     """The pipeline runs of one experiment; raises TrackingUnavailable."""
 
     def __init__(self, tracking_uri: str, experiment: str) -> None:
-        self._client, self._experiment = MlflowClient(tracking_uri), experiment
+        self._client, self._experiment = mlflow_client(tracking_uri), experiment
 
     def latest(self, most: int, state: str = "") -> list[PastRun]:
         """Newest first."""
@@ -82,4 +83,5 @@ def _past(run: Run, children: Sequence[Run]) -> PastRun:
         params=dict(run.data.params),
         metrics={**metrics, **run.data.metrics},
         decision=run.data.tags.get(DECISION_TAG, ""),
+        run_id=run.info.run_id,
     )

@@ -64,13 +64,22 @@ def find_model(client: MlflowClient, experiment_id: str, name: str) -> LoggedMod
     return found[0] if found else None
 
 
+def _make_model(client: MlflowClient, experiment_id: str, run_id: str, made: MadeModel) -> LoggedModel:
+    """Where an answer is lost MLflow's client asks again, and makes a second: the oldest is kept."""
+    last = client.create_logged_model(
+        experiment_id, made.name, run_id, tags={"step": str(made.step)}, params=made.params, model_type=MODEL_TYPE
+    )
+    kept = find_model(client, experiment_id, made.name) or last
+    if kept.model_id != last.model_id:
+        client.delete_logged_model(last.model_id)
+    return kept
+
+
 def log_model(client: MlflowClient, run_id: str, made: MadeModel) -> str:
     """The adapter as an output of the run, ready, with its evaluation's figures; returns the model's id."""
     run = client.get_run(run_id)
     experiment_id = run.info.experiment_id
-    model = find_model(client, experiment_id, made.name) or client.create_logged_model(
-        experiment_id, made.name, run_id, tags={"step": str(made.step)}, params=made.params, model_type=MODEL_TYPE
-    )
+    model = find_model(client, experiment_id, made.name) or _make_model(client, experiment_id, run_id, made)
     listed = run.outputs.model_outputs if run.outputs else []
     if model.model_id not in {output.model_id for output in listed}:
         client.log_outputs(run_id, [LoggedModelOutput(model.model_id, made.step)])

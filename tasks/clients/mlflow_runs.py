@@ -11,10 +11,11 @@ from typing import Any
 
 import requests
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.utils.validation import MAX_ENTITY_KEY_LENGTH, MAX_PARAM_VAL_LENGTH, _validate_metric_name
 
+from tasks.clients.mlflow_client import mlflow_client
 from tasks.clients.mlflow_inputs import log_inputs, log_model, log_table
 from tasks.errors import TrackingRefused, TrackingUnavailable
 from tasks.run import Dataset, MadeModel
@@ -32,6 +33,9 @@ EXPERIMENT_TAGS = {
     ),
 }
 """What MLflow's page says of the experiment, where this project made it."""
+TRAINING_PAGES = "?workflowType=machine_learning"
+"""End of an address in MLflow's pages: without it a newcomer's browser shows them as those of agents and prompts, a run
+among ``Evaluation runs`` (mlflow 3.17, js/build: the switch GenAI / Model training)."""
 _TO_ENCODE = re.compile(r"[^A-Za-z0-9_./ -]")
 _MAX_PARAMS_PER_BATCH = 100
 _MAX_METRICS_PER_BATCH = 1000
@@ -161,7 +165,7 @@ class MlflowRuns:
     def __init__(self, tracking_uri: str, experiment: str) -> None:
         """Raises TrackingUnavailable when the server does not answer or the experiment was deleted."""
         self._uri = tracking_uri
-        self._client = MlflowClient(tracking_uri)
+        self._client = mlflow_client(tracking_uri)
         with told_apart(f"MLflow at {tracking_uri}"):
             found = self._client.get_experiment_by_name(experiment)
             if found and found.lifecycle_stage == "deleted":
@@ -183,20 +187,30 @@ class MlflowRuns:
             if not run_id:
                 name = "-".join([run_name, *([role, *tags.values()] if parent_id else [])])
                 marks = _marks(run_name, role, tags, parent_id)
-                run_id = self._client.create_run(self._experiment_id, run_name=name, tags=marks).info.run_id
+                run_id = self._the_one(self._client.create_run(self._experiment_id, run_name=name, tags=marks), marks)
         return self.run(run_id)
+
+    def _the_one(self, made: Run, marks: Mapping[str, str]) -> str:
+        """MLflow's client asks again where an answer is lost, and two may begin it at once: the oldest is kept."""
+        run_id = self._oldest(marks) or made.info.run_id
+        if run_id != made.info.run_id:
+            self._client.delete_run(made.info.run_id)
+        return run_id
 
     def run(self, run_id: str) -> MlflowRun:
         """A run by its id, as it is."""
-        return MlflowRun(self._client, run_id, f"{self._uri}/#/experiments/{self._experiment_id}/runs/{run_id}")
+        page = f"{self._uri}/#/experiments/{self._experiment_id}/runs/{run_id}{TRAINING_PAGES}"
+        return MlflowRun(self._client, run_id, page)
 
     def find(self, run_name: str, role: str, tags: Mapping[str, str], parent_id: str = "") -> str:
         """The run's id, or an empty text; a run that was deleted is not found."""
-        marks = _marks(run_name, role, tags, parent_id)
-        wanted = " and ".join(f"tags.`{key}` = {_quoted(value)}" for key, value in marks.items())
         with told_apart():
-            oldest_first = ["attributes.start_time ASC"]
-            found = self._client.search_runs([self._experiment_id], wanted, max_results=1, order_by=oldest_first)
+            return self._oldest(_marks(run_name, role, tags, parent_id))
+
+    def _oldest(self, marks: Mapping[str, str]) -> str:
+        wanted = " and ".join(f"tags.`{key}` = {_quoted(value)}" for key, value in marks.items())
+        oldest_first = ["attributes.start_time ASC"]
+        found = self._client.search_runs([self._experiment_id], wanted, max_results=1, order_by=oldest_first)
         return found[0].info.run_id if found else ""
 
 

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 import requests
 from urllib3 import Retry
 
+from tasks.clients.ray_token import token_headers
 from tasks.clients.retry import PATIENT, patient_session
-from tasks.errors import RolloutFailed
+from tasks.errors import AddressTaken, ListensElsewhere, RolloutFailed
 
 _CONFIG_KEYS = ("import_path", "route_prefix", "runtime_env", "args")
 
@@ -29,6 +30,7 @@ class ServeRest:
     ) -> None:
         self._url, self._say, self._sleep = f"{dashboard.rstrip('/')}/api/serve/applications/", say, sleep
         self._session = patient_session(retry)
+        self._session.headers.update(token_headers(dashboard))
 
     def ensure(self, document: dict[str, Any], timeout_s: float, poll_s: float = 2.0) -> bool:
         """Make the one application of ``document`` run; returns whether anything had to be deployed.
@@ -54,8 +56,8 @@ class ServeRest:
         return {name: found["status"] for name, found in self._all().items()}
 
     def require_address(self, wanted: str) -> str:
-        """What a running Serve listens on, or that none runs yet; raises RolloutFailed where it is not ``wanted``, and
-        where another process listens there already.
+        """What a running Serve listens on, or that none runs yet; raises ListensElsewhere where it is not ``wanted``,
+        AddressTaken where another process listens there already.
 
         Serve takes an address when it starts and keeps it, whatever is deployed afterwards.
         """
@@ -66,16 +68,12 @@ class ServeRest:
         host, _, port = wanted.partition(":")
         if not options.get("port"):
             if somebody_listens(_as_seen_from_here(host, self._url), int(port)):
-                raise RolloutFailed(
-                    f"another process listens on {wanted}, where Serve would; end it, or name a free port in "
-                    "serve.server.listen and serve.url (locally: make down, then make up)"
-                )
+                raise AddressTaken(f"another process listens on {wanted}, where Serve would")
             return f"nothing yet; it will be {wanted}"
         if int(options["port"]) != int(port) or options.get("host") not in (host, "0.0.0.0", None):
-            raise RolloutFailed(
-                f"Serve at {self._url} listens on {options.get('host')}:{options['port']}, serve.server.listen is "
-                f"{wanted}; set that and serve.url to where it listens, or stop Serve (locally: make down, then make "
-                "up) so that it starts anew there"
+            raise ListensElsewhere(
+                f"Serve at {self._url} listens on {options.get('host')}:{options['port']}, "
+                f"platform.serve.server.listen is {wanted}"
             )
         return f"{options.get('host')}:{options['port']}"
 

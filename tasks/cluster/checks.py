@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+
 from tasks.checks import ToCheck, Unready
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
 from tasks.cluster.kube_waits import cluster_shortfall
 from tasks.cluster.kuberay import KubeRay
-from tasks.cluster.settings import HyperPodSettings, NodeGroup
+from tasks.cluster.manifests import serving_pods, training_pods
+from tasks.cluster.placement import PodAsk, Room, homeless, place
+from tasks.cluster.settings import HyperPodSettings, NodeGroup, OwnMachines
+
+PLACE_REMEDY = (
+    "free the machine from what holds it, take more or larger machines (hosting's groups), or let pods ask for less "
+    "(num_cpus, memory_gib)"
+)
 
 ASKED = {
     ("ray.io", "rayclusters"): ("get", "create", "patch", "delete"),
     ("ray.io", "rayservices"): ("get", "create", "patch", "delete"),
     ("", "serviceaccounts"): ("get", "create", "patch"),
     ("", "pods"): ("list", "delete"),
-    ("", "nodes"): ("list",),
+    ("", "events"): ("list",),
 }
-"""What a run asks of Kubernetes, from its first stage to its clean-up: API group and resource -> verbs."""
+"""What a run asks of Kubernetes in its namespace, from first stage to clean-up: API group and resource -> verbs."""
+ASKED_EVERYWHERE = {("", "nodes"): ("list",), ("", "pods"): ("list",)}
+"""The same for all namespaces: what is free of a machine is only known with everybody's pods."""
 
 
 def machine_checks(settings: HyperPodSettings, kube: KubeRay, machines: HyperPodMachines) -> list[ToCheck]:
@@ -37,7 +49,67 @@ def machine_checks(settings: HyperPodSettings, kube: KubeRay, machines: HyperPod
             lambda: usable_nodes([settings.head, settings.workers], kube),
             "look at the node's labels and events; `aws sagemaker batch-replace-cluster-nodes` replaces a sick one",
         ),
+        ToCheck(
+            "every pod that trains has a place",
+            lambda: require_places({"training": training_pods(settings)}, free_rooms(kube, [_training(settings)])),
+            PLACE_REMEDY,
+        ),
     ]
+
+
+def room_checks(settings: HyperPodSettings, kube: KubeRay, machines: HyperPodMachines) -> list[ToCheck]:
+    """What serving needs of machines while and after a run trains, looked at before it does."""
+    groups = list(settings.serving_groups)
+    return [
+        access_check(settings, kube),
+        ToCheck(
+            "the machines that serve are there, and they run",
+            lambda: enough_machines(groups, machines),
+            "raise the groups' instance counts, or let serving stand on the machines that train "
+            "(hosting.serving.kind: suspended)",
+        ),
+        places_check(settings, kube),
+    ]
+
+
+def places_check(settings: HyperPodSettings, kube: KubeRay) -> ToCheck:
+    """Training and serving, side by side or one after the other, as the settings have it."""
+    leaves = [_training(settings), _serving(settings)]
+    return ToCheck(
+        "every pod has a place, in training and in serving",
+        lambda: require_places(windows_of(settings), free_rooms(kube, leaves)),
+        PLACE_REMEDY,
+    )
+
+
+def windows_of(settings: HyperPodSettings) -> dict[str, list[PodAsk]]:
+    """Which pods must have a place at the same time."""
+    training, serving = training_pods(settings), serving_pods(settings)
+    if isinstance(settings.serving, OwnMachines):
+        return {"training beside serving": [*serving, *training]}
+    return {"training, with serving suspended": training, "serving": serving}
+
+
+def free_rooms(kube: KubeRay, leave: Sequence[re.Pattern[str]]) -> list[Room]:
+    """All machines as they will be once these RayClusters are gone: what is to be placed is not in its own way."""
+    return [room.without(lambda name: any(one.fullmatch(name) for one in leave)) for room in kube.rooms()]
+
+
+def require_places(windows: Mapping[str, Sequence[PodAsk]], rooms: Sequence[Room]) -> str:
+    """Raises Unready with the pods that have no place, and who holds what is not free."""
+    placed = {title: place(pods, rooms) for title, pods in windows.items()}
+    if lacking := [f"{title}: {why}" for title, found in placed.items() if (why := homeless(found))]:
+        raise Unready("; ".join(lacking))
+    return "; ".join(f"{one.pod.name} on {one.machine}" for found in placed.values() for one in found)
+
+
+def _training(settings: HyperPodSettings) -> re.Pattern[str]:
+    return re.compile(re.escape(f"{settings.namespace}/{settings.train_cluster}"))
+
+
+def _serving(settings: HyperPodSettings) -> re.Pattern[str]:
+    """A RayService's clusters (KubeRay, GenerateRayClusterName: its name and five characters)."""
+    return re.compile(re.escape(f"{settings.namespace}/{settings.serve_name}-") + "[a-z0-9]{5}")
 
 
 def cluster_checks(settings: HyperPodSettings, kube: KubeRay, identity: PodIdentity) -> list[ToCheck]:
@@ -54,6 +126,7 @@ def cluster_checks(settings: HyperPodSettings, kube: KubeRay, identity: PodIdent
             lambda: identified(settings, kube, identity),
             "is the add-on eks-pod-identity-agent active? Delete the pods that were made before the association",
         ),
+        places_check(settings, kube),
     ]
 
 
@@ -61,21 +134,22 @@ def access_check(settings: HyperPodSettings, kube: KubeRay) -> ToCheck:
     return ToCheck(
         "Kubernetes lets this identity do what the run will ask",
         lambda: allowed(settings, kube),
-        "grant it an EKS access entry with these verbs (HyperPod's training policy, in hosting.namespace)",
+        "`kubectl apply -f docker/role.yaml`, and give its EKS access entry the group maze-worker (docs/aws.md)",
     )
 
 
 def allowed(settings: HyperPodSettings, kube: KubeRay) -> str:
     """Raises Unready with every verb that would be refused, hours from now too."""
     denied = [
-        f"{verb} {resource}"
-        for (group, resource), verbs in ASKED.items()
+        f"{verb} {resource} {f'in {namespace}' if namespace else 'in all namespaces'}"
+        for asked, namespace in ((ASKED, settings.namespace), (ASKED_EVERYWHERE, ""))
+        for (group, resource), verbs in asked.items()
         for verb in verbs
-        if not kube.may(verb, group, resource, "" if resource == "nodes" else settings.namespace)
+        if not kube.may(verb, group, resource, namespace)
     ]
     if denied:
-        raise Unready(f"it may not {', '.join(denied)} in {settings.namespace}")
-    return f"{sum(map(len, ASKED.values()))} verbs"
+        raise Unready(f"it may not {', '.join(denied)}")
+    return f"{sum(map(len, [*ASKED.values(), *ASKED_EVERYWHERE.values()]))} verbs"
 
 
 def in_service(status: str) -> str:

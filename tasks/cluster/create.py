@@ -14,6 +14,14 @@ from tasks.stage import stage
 
 
 @stage
+def make_room_for_training(
+    context: RunContext, settings: HostingSettings, server: ServerSettings, images: Mapping[str, ImageRef]
+) -> None:
+    """Serving is settled before hours are spent; raises RolloutFailed or ClusterNotReady with what is against it."""
+    hosting_of(settings).make_room(_owner(context), server, images, context.page.say)
+
+
+@stage
 def create_training_cluster(context: RunContext, settings: HostingSettings, images: Mapping[str, ImageRef]) -> None:
     """The cluster that trains, ready; raises ClusterNotReady with what machines or pods say."""
     hosting_of(settings).training_up(_owner(context), images, context.page.say)
@@ -28,9 +36,12 @@ def release_training_cluster(context: RunContext, settings: HostingSettings) -> 
 @stage
 def create_serving_cluster(
     context: RunContext, settings: HostingSettings, server: ServerSettings, images: Mapping[str, ImageRef]
-) -> None:
-    """The cluster that serves, with its application; raises RolloutFailed."""
-    hosting_of(settings).serving_up(server, images, context.page.say)
+) -> float:
+    """The cluster that serves, with its application; raises RolloutFailed.
+
+    Returns for how many seconds its endpoint was away while the run trained.
+    """
+    return hosting_of(settings).serving_up(server, images, context.page.say)
 
 
 def _owner(context: RunContext) -> Owner:

@@ -1,4 +1,4 @@
-"""Who brings the Ray clusters up and takes them down. Settings choose; the stages ask for the same four things."""
+"""Who brings the Ray clusters up and takes them down. Settings choose; the stages ask for the same things."""
 
 from __future__ import annotations
 
@@ -29,8 +29,15 @@ class Hosting(Protocol):
         """No cluster of this run any more; one of another run is left alone."""
         ...
 
-    def serving_up(self, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> None:
-        """The cluster that serves, with its application; raises RolloutFailed."""
+    def make_room(self, owner: Owner, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> None:
+        """Serving lets the training have its machines; raises RolloutFailed for what would be refused after it."""
+        ...
+
+    def serving_up(self, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> float:
+        """The cluster that serves, with its application; raises RolloutFailed.
+
+        Returns for how many seconds it was suspended.
+        """
         ...
 
     def checks(self, serve_dashboard: str, listen: str) -> list[ToCheck]:
@@ -59,8 +66,12 @@ class Kept:
     def training_down(self, owner: Owner, say: Say) -> None:
         say("the training cluster is kept outside this pipeline")
 
-    def serving_up(self, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> None:
+    def make_room(self, owner: Owner, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> None:
+        """Both clusters have their machines."""
+
+    def serving_up(self, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> float:
         say("the serving cluster is kept outside this pipeline")
+        return 0.0
 
     def checks(self, serve_dashboard: str, listen: str) -> list[ToCheck]:
         return [
@@ -70,8 +81,8 @@ class Kept:
                 "start the serving cluster (locally: make up) or correct serve.dashboard",
             ),
             ToCheck(
-                "a running Serve listens where the settings say",
+                "the endpoint's address is a running Serve's, or free",
                 lambda: ServeRest(serve_dashboard).require_address(listen),
-                "name an address in serve.server.listen and serve.url that the running Serve has, or that is free",
+                "name such an address in platform.serve.server.listen and platform.serve.url",
             ),
         ]

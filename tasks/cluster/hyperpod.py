@@ -8,16 +8,24 @@ from collections.abc import Callable, Mapping
 from serving.settings import ServerSettings
 from tasks.checks import ToCheck, require_ready, run_checks
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
-from tasks.cluster.checks import cluster_checks, machine_checks
-from tasks.cluster.kube_waits import wait_for_cluster, wait_for_identity, wait_for_service, wait_until_gone
+from tasks.cluster.checks import cluster_checks, machine_checks, room_checks
+from tasks.cluster.kube_waits import (
+    wait_for_cluster,
+    wait_for_identity,
+    wait_for_service,
+    wait_until_gone,
+    wait_until_suspended,
+)
 from tasks.cluster.kuberay import KubeRay
 from tasks.cluster.manifests import Manifest, ray_cluster, ray_service, service_account
 from tasks.cluster.owners import Owner, delete_unless, foreign, is_ours, run_of, settled, whose
-from tasks.cluster.settings import HyperPodSettings
+from tasks.cluster.settings import HyperPodSettings, OwnMachines
+from tasks.cluster.suspension import Now, away_s, forget, marks_of, require_suspendable, resume, suspend, utc_now
 from tasks.errors import ClusterNotReady, RolloutFailed
 from tasks.records import ImageRef
 
 Say = Callable[[str], object]
+NOTHING: Mapping[str, str] = {}
 
 
 class HyperPod:
@@ -30,9 +38,46 @@ class HyperPod:
         identity: PodIdentity,
         machines: HyperPodMachines,
         sleep: Callable[[float], object] = time.sleep,
+        now: Now = utc_now,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._kube, self._identity, self._machines = settings, kube, identity, machines
-        self._sleep = sleep
+        self._sleep, self._now, self._clock = sleep, now, clock
+
+    def make_room(self, owner: Owner, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> None:
+        """Serving is looked at before a training, not after it: what would be refused then is refused now.
+
+        On machines of its own it comes up first, changed settings and all; on those that train it is suspended, also
+        where it will have to be made anew. Raises ClusterNotReady, before anything changes, where another run trains.
+        """
+        settings = self._settings
+        train_image = _image(images, "train", settings.train_image)
+        self._ours(ray_cluster(settings, owner.run_name, train_image, owner.flow_run_id), owner.run_name)
+        wanted = ray_service(settings, server, _image(images, "serve", settings.serve_image))
+        there = self._replaceable(wanted)
+        require_ready(run_checks(room_checks(settings, self._kube, self._machines), settings.check_timeout_s))
+        if isinstance(settings.serving, OwnMachines):
+            self.serving_up(server, images, say)
+        elif there is None:
+            say("nothing serves yet: there is nothing to suspend")
+        else:
+            self._suspend(owner, say)
+
+    def _suspend(self, owner: Owner, say: Say) -> None:
+        settings = self._settings
+        where = f"RayService {settings.namespace}/{settings.serve_name}"
+        require_suspendable(self._kube, settings)
+        if suspend(self._kube, settings, owner, self._now):
+            say(f"{where} is suspended while {owner.run_name} trains: its endpoint is away from now on")
+            wait_until_suspended(
+                self._kube,
+                settings.namespace,
+                settings.serve_name,
+                settings.ready_timeout_s,
+                settings.poll_s,
+                self._sleep,
+                self._clock,
+            )
 
     def training_up(self, owner: Owner, images: Mapping[str, ImageRef], say: Say) -> None:
         """Machines are looked at first: a RayCluster without them would wait for an hour."""
@@ -53,6 +98,7 @@ class HyperPod:
             settings.poll_s,
             say,
             self._sleep,
+            self._clock,
         )
         self._wait_for_training(say)
         workers = settings.workers
@@ -63,27 +109,20 @@ class HyperPod:
         """No cluster of this run any more, and nobody else's touched."""
         self._delete("RayCluster", self._settings.train_cluster, say, lambda there: foreign(there, owner))
 
-    def serving_up(self, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> None:
-        """A RayService whose pods would have to change is made anew or left alone, as ``replace_serving`` says."""
+    def serving_up(self, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> float:
+        """A RayService whose pods would have to change is made anew or left alone, as ``replace_serving`` says.
+
+        Returns for how many seconds its endpoint was suspended.
+        """
         settings = self._settings
-        image = _image(images, "serve", settings.serve_image)
-        wanted = ray_service(settings, server, image)
-        there = self._kube.look("RayService", settings.namespace, settings.serve_name)
-        if there is not None and not is_ours(there) and not settings.take_over:
-            raise RolloutFailed(
-                f"RayService {settings.namespace}/{settings.serve_name} was not made by this pipeline; choose another "
-                "hosting.serve_name, or set hosting.take_over to make it this pipeline's"
-            )
+        wanted = ray_service(settings, server, _image(images, "serve", settings.serve_image))
+        there = self._replaceable(wanted)
         if there is not None and not self._kube.same_pods(there, wanted):
-            if not settings.replace_serving:
-                raise RolloutFailed(
-                    f"RayService {settings.namespace}/{settings.serve_name} runs other pods than this run wants "
-                    f"({image}), and KubeRay would need twice the GPUs to change them; set "
-                    "hosting.replace_serving to make it anew (its endpoint is away meanwhile)"
-                )
             self._delete("RayService", settings.serve_name, say, lambda there: "")
         self._identity_first(say)
-        self._apply(wanted, say)
+        # The operator writes the status at any time, and each write makes what was seen old.
+        settled(lambda: self._apply(wanted, say, marks=marks_of(there)))
+        since = resume(self._kube, settings)
         wait_for_service(
             self._kube,
             settings.namespace,
@@ -93,7 +132,34 @@ class HyperPod:
             settings.poll_s,
             say,
             self._sleep,
+            self._clock,
         )
+        if not since:
+            return 0.0
+        forget(self._kube, settings)
+        away = away_s(since, self._now)
+        say(f"RayService {settings.namespace}/{settings.serve_name} answers again; it was away for {away / 3600:.1f} h")
+        return away
+
+    def _replaceable(self, wanted: Manifest) -> Manifest | None:
+        """The RayService that is there, or None; raises RolloutFailed where it could not become ``wanted``."""
+        settings = self._settings
+        where = f"RayService {settings.namespace}/{settings.serve_name}"
+        there = self._kube.look("RayService", settings.namespace, settings.serve_name)
+        if there is None:
+            return None
+        if not is_ours(there) and not settings.take_over:
+            raise RolloutFailed(
+                f"{where} was not made by this pipeline; choose another hosting.serve_name, or set hosting.take_over "
+                "to make it this pipeline's"
+            )
+        if not self._kube.same_pods(there, wanted) and not settings.replace_serving:
+            image = wanted["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]["image"]
+            raise RolloutFailed(
+                f"{where} runs other pods than this run wants ({image}), and KubeRay would need twice the GPUs to "
+                "change them; set hosting.replace_serving to make it anew (its endpoint is away meanwhile)"
+            )
+        return there
 
     def checks(self, serve_dashboard: str, listen: str) -> list[ToCheck]:
         return cluster_checks(self._settings, self._kube, self._identity)
@@ -133,7 +199,7 @@ class HyperPod:
     def _identity_first(self, say: Say) -> None:
         """Pods get their AWS credentials when they are admitted, so account and association are there before them."""
         settings = self._settings
-        self._apply(service_account(settings), say)
+        settled(lambda: self._apply(service_account(settings), say))
         done = self._identity.ensure(
             settings.namespace, settings.service_account, settings.role_arn, settings.take_over
         )
@@ -152,10 +218,13 @@ class HyperPod:
             settings.poll_s,
             say,
             self._sleep,
+            self._clock,
         )
 
-    def _apply(self, manifest: Manifest, say: Say, seen: Manifest | None = None) -> None:
-        done = self._kube.apply(manifest, seen)
+    def _apply(
+        self, manifest: Manifest, say: Say, seen: Manifest | None = None, marks: Mapping[str, str] = NOTHING
+    ) -> None:
+        done = self._kube.apply(manifest, seen, marks)
         say(f"{manifest['kind']} {self._settings.namespace}/{manifest['metadata']['name']}: {done}")
 
     def _delete(self, kind: str, name: str, say: Say, judge: Callable[[Manifest], str]) -> None:
@@ -166,7 +235,14 @@ class HyperPod:
             return
         say(f"{where}: deleting")
         wait_until_gone(
-            self._kube, kind, settings.namespace, name, settings.ready_timeout_s, settings.poll_s, self._sleep
+            self._kube,
+            kind,
+            settings.namespace,
+            name,
+            settings.ready_timeout_s,
+            settings.poll_s,
+            self._sleep,
+            self._clock,
         )
         say(f"{where}: gone")
 

@@ -107,6 +107,30 @@ def wait_until_gone(
         sleep(poll_s)
 
 
+def wait_until_suspended(
+    kube: KubeRay,
+    namespace: str,
+    name: str,
+    timeout_s: float,
+    poll_s: float,
+    sleep: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Wait until a RayService's pods are gone (KubeRay's condition Suspended); raises ClusterNotReady."""
+    deadline = clock() + timeout_s
+    while True:
+        service = kube.look("RayService", namespace, name) or {}
+        conditions = {each["type"]: each["status"] for each in service.get("status", {}).get("conditions", [])}
+        if conditions.get("Suspended") == "True" or not service:
+            return
+        if clock() >= deadline:
+            raise ClusterNotReady(
+                f"RayService {namespace}/{name} is not suspended after {timeout_s:g} s; the KubeRay operator must run "
+                "for its pods to go: look at them"
+            )
+        sleep(poll_s)
+
+
 def wait_for_identity(
     kube: KubeRay,
     namespace: str,

@@ -9,8 +9,14 @@ from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 
+from tasks.cluster.placement import Held, Room, amount_of, requests_of
+
 HEALTH_LABEL = "sagemaker.amazonaws.com/node-health-status"
 """HyperPod's own label: a node that runs may still be waiting for its replacement."""
+GROUP_LABEL = "sagemaker.amazonaws.com/instance-group-name"
+"""HyperPod's own label: the instance group that a node belongs to."""
+TYPE_LABEL = "node.kubernetes.io/instance-type"
+"""Kubernetes' well-known label."""
 IDENTITY_ENV = {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
 
 
@@ -108,6 +114,33 @@ def health(node: Any) -> NodeHealth:
         health=(node.metadata.labels or {}).get(HEALTH_LABEL, "not labelled"),
         num_gpus=int((node.status.allocatable or {}).get("nvidia.com/gpu", 0)),
     )
+
+
+def room(node: dict[str, Any], pods: list[dict[str, Any]]) -> Room:
+    """A node as the scheduler sees it, with the pods that hold a part of it; one that has ended holds nothing."""
+    name, spec = node["metadata"]["name"], node.get("spec") or {}
+    conditions = {each["type"]: each["status"] for each in (node.get("status") or {}).get("conditions") or []}
+    unusable = "it is cordoned" if spec.get("unschedulable") else ""
+    if conditions.get("Ready") != "True":
+        unusable = "it is not ready"
+    held = tuple(
+        Held(
+            f"{pod['metadata'].get('namespace', '')}/{pod['metadata']['name']}",
+            _cluster_of(pod["metadata"]),
+            requests_of(pod["spec"]),
+        )
+        for pod in pods
+        if pod["spec"].get("nodeName") == name and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+    )
+    offers = amount_of((node.get("status") or {}).get("allocatable") or {})
+    labels = node["metadata"].get("labels") or {}
+    return Room(name, labels, offers, held, tuple(spec.get("taints") or ()), unusable)
+
+
+def _cluster_of(pod: dict[str, Any]) -> str:
+    """Namespace and name of the RayCluster that a pod belongs to (KubeRay's label); empty for every other pod."""
+    name = (pod.get("labels") or {}).get("ray.io/cluster", "")
+    return f"{pod.get('namespace', '')}/{name}" if name else ""
 
 
 def event(found: Any) -> KubeEvent:

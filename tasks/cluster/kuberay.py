@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from kubernetes import client, config
@@ -16,7 +16,18 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from tasks.clients.retry import PATIENT_READS
-from tasks.cluster.kube_words import KubeEvent, NodeHealth, event, has_identity, health, is_absent, refusal, trouble
+from tasks.cluster.kube_words import (
+    KubeEvent,
+    NodeHealth,
+    event,
+    has_identity,
+    health,
+    is_absent,
+    refusal,
+    room,
+    trouble,
+)
+from tasks.cluster.placement import Room
 from tasks.errors import KubernetesRefused, KubernetesUnreachable
 
 DIGEST_ANNOTATION = "maze-retrain/sha256"
@@ -55,14 +66,16 @@ class KubeRay:
             return plain
         return self._find(self._objects.get_namespaced_custom_object, "ray.io", "v1", namespace, RAY_KINDS[kind], name)
 
-    def apply(self, manifest: dict[str, Any], seen: dict[str, Any] | None = None) -> Applied:
+    def apply(
+        self, manifest: dict[str, Any], seen: dict[str, Any] | None = None, more_marks: Mapping[str, str] | None = None
+    ) -> Applied:
         """Create the resource, or bring it to this document; raises ChangedMeanwhile where it is no longer as seen.
 
-        Without ``seen`` it is looked at here.
+        Without ``seen`` it is looked at here. ``more_marks`` are annotations that are no part of what is wanted.
         """
         kind, metadata = manifest["kind"], manifest["metadata"]
         digest = _digest(manifest)
-        marks = {DIGEST_ANNOTATION: digest}
+        marks = {**(more_marks or {}), DIGEST_ANNOTATION: digest}
         if kind in RAY_KINDS:
             marks[PODS_ANNOTATION] = _digest(_pods_of(manifest))
         marked = {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **marks}}}
@@ -118,6 +131,23 @@ class KubeRay:
         label = f"node.kubernetes.io/instance-type={instance_type}"
         found = self._ask(self._core.list_node, label_selector=label)
         return [health(node) for node in found.items]
+
+    def rooms(self) -> list[Room]:
+        """Every node with what is free of it; pods of all namespaces count."""
+        nodes, pods = self._ask(self._core.list_node), self._ask(self._core.list_pod_for_all_namespaces)
+        plain: Any = client.ApiClient().sanitize_for_serialization([nodes.items, pods.items])
+        return [room(node, plain[1]) for node in plain[0]]
+
+    def change(self, seen: dict[str, Any], patch: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
+        """Merge ``patch`` into a Ray resource as it was seen; returns what the API server makes of it.
+
+        Raises ChangedMeanwhile. With ``dry_run`` nothing is changed: what comes back would be there.
+        """
+        metadata = {**patch.get("metadata", {}), "resourceVersion": seen["metadata"]["resourceVersion"]}
+        name, namespace = seen["metadata"]["name"], seen["metadata"]["namespace"]
+        call, plural = self._objects.patch_namespaced_custom_object, RAY_KINDS[seen["kind"]]
+        more: dict[str, Any] = {"dry_run": "All"} if dry_run else {}
+        return self._ask(call, "ray.io", "v1", namespace, plural, name, {**patch, "metadata": metadata}, **more)
 
     def events(self, seen: dict[str, Any]) -> list[KubeEvent]:
         """What was said about exactly this Ray resource, the oldest first."""

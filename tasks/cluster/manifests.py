@@ -27,7 +27,8 @@ from kubernetes.client import (
 
 from serving.app import serve_document
 from serving.settings import ServerSettings
-from tasks.cluster.kube_words import HEALTH_LABEL
+from tasks.cluster.kube_words import GROUP_LABEL, HEALTH_LABEL, TYPE_LABEL
+from tasks.cluster.placement import PodAsk, asks_of
 from tasks.cluster.settings import HyperPodSettings, NodeGroup
 
 Manifest = dict[str, Any]
@@ -81,7 +82,9 @@ def ray_cluster(settings: HyperPodSettings, run_name: str, image: str, flow_run_
                 "access.sagemaker.amazonaws.com/access-strategy": f"ray-access-strategy-{settings.access_strategy}",
             },
         },
-        "spec": _cluster_spec(settings, image, settings.train_ray_version, settings.workers, env=_train_env()),
+        "spec": _cluster_spec(
+            settings, image, settings.train_ray_version, (settings.head, settings.workers), env=_train_env()
+        ),
     }
 
 
@@ -90,7 +93,7 @@ def ray_service(settings: HyperPodSettings, server: ServerSettings, image: str) 
 
     ``upgradeStrategy`` None: a changed pod would otherwise bring up a second cluster, and wait for its GPUs for ever.
     """
-    worker = settings.workers.model_copy(update={"count": 1, "num_gpus": settings.serve_gpus})
+    groups = _serving_groups(settings)
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayService",
@@ -101,9 +104,25 @@ def ray_service(settings: HyperPodSettings, server: ServerSettings, image: str) 
         "spec": {
             "serveConfigV2": yaml.safe_dump(serve_document(server), sort_keys=False),
             "upgradeStrategy": {"type": "None"},
-            "rayClusterConfig": _cluster_spec(settings, image, settings.serve_ray_version, worker, env={}),
+            "rayClusterConfig": _cluster_spec(settings, image, settings.serve_ray_version, groups, env={}),
         },
     }
+
+
+def training_pods(settings: HyperPodSettings) -> list[PodAsk]:
+    """The pods of the RayCluster that trains, whatever their image."""
+    return asks_of(settings.train_cluster, ray_cluster(settings, "any", "any")["spec"])
+
+
+def serving_pods(settings: HyperPodSettings) -> list[PodAsk]:
+    """The pods of the RayService, whatever their image and application."""
+    spec = _cluster_spec(settings, "any", settings.serve_ray_version, _serving_groups(settings), env={})
+    return asks_of(settings.serve_name, spec)
+
+
+def _serving_groups(settings: HyperPodSettings) -> tuple[NodeGroup, NodeGroup]:
+    head, worker = settings.serving_groups
+    return head, worker.model_copy(update={"num_gpus": settings.serve_gpus})
 
 
 def _document(typed: Any) -> Manifest:
@@ -122,9 +141,9 @@ def _region(region: str) -> dict[str, str]:
 
 
 def _cluster_spec(
-    settings: HyperPodSettings, image: str, ray_version: str, workers: NodeGroup, env: dict[str, str]
+    settings: HyperPodSettings, image: str, ray_version: str, groups: tuple[NodeGroup, NodeGroup], env: dict[str, str]
 ) -> Manifest:
-    head = settings.head.model_copy(update={"num_gpus": 0})
+    head, workers = groups[0].model_copy(update={"num_gpus": 0}), groups[1]
     return {
         "rayVersion": ray_version,
         "enableInTreeAutoscaling": False,
@@ -162,7 +181,7 @@ def _pod(settings: HyperPodSettings, name: str, image: str, node: NodeGroup, env
     )
     spec = V1PodSpec(
         service_account_name=settings.service_account,
-        node_selector={"node.kubernetes.io/instance-type": node.instance_type, **HEALTHY_NODE},
+        node_selector={TYPE_LABEL: node.instance_type, GROUP_LABEL: node.instance_group, **HEALTHY_NODE},
         tolerations=[V1Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")]
         if node.num_gpus
         else None,
@@ -172,7 +191,13 @@ def _pod(settings: HyperPodSettings, name: str, image: str, node: NodeGroup, env
                 name="shared",
                 persistent_volume_claim=V1PersistentVolumeClaimVolumeSource(claim_name=settings.shared_claim),
             ),
-            V1Volume(name="shm", empty_dir=V1EmptyDirVolumeSource(medium="Memory", size_limit=f"{settings.shm_gib}Gi")),
+            # It is a part of the pod's memory: a small pod gets at most half of its own.
+            V1Volume(
+                name="shm",
+                empty_dir=V1EmptyDirVolumeSource(
+                    medium="Memory", size_limit=f"{min(settings.shm_gib, max(1, node.memory_gib // 2))}Gi"
+                ),
+            ),
         ],
     )
     return _document(V1PodTemplateSpec(spec=spec))

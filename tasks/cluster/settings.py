@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tasks.names import EksName, KubernetesName, Namespace, RayClusterName, RayServiceName, SageMakerName
 from tasks.settings import Settings
@@ -30,6 +30,11 @@ class KeptClusters(Settings):
 
     kind: Literal["kept"] = "kept"
 
+    @property
+    def usd_per_h(self) -> float:
+        """Nobody says what they cost."""
+        return 0.0
+
 
 class NodeGroup(Settings):
     """Equal machines of a HyperPod instance group."""
@@ -46,8 +51,35 @@ class NodeGroup(Settings):
     """Memory that a Ray pod asks for, in GiB; below the machine's own for the same reason."""
     num_gpus: int = Field(ge=0)
     """GPUs of one machine."""
+    free_cpus: float = Field(gt=0)
+    """vCPUs that such a machine is expected to leave to Ray: its own less what kubelet and daemonsets take. The plan
+    counts with it; before a run the nodes themselves are asked."""
+    free_memory_gib: float = Field(gt=0)
+    """Memory that it is expected to leave to Ray, in GiB."""
     usd_per_h: float = Field(ge=0)
     """Price of one machine, in US dollars per hour; from prefect.yaml, nobody looks it up."""
+
+
+class OwnMachines(Settings):
+    """Serving has machines of its own: it goes on while a run trains."""
+
+    kind: Literal["own"] = "own"
+    head: NodeGroup
+    """Where the ingress and the dashboard run; small."""
+    worker: NodeGroup
+    """Where the model answers: one machine of it."""
+
+
+class TrainingMachines(Settings):
+    """Serving stands on the machines that train: its endpoint is away from before a training until after it.
+
+    KubeRay from 1.7 on is needed (RayService.spec.suspend).
+    """
+
+    kind: Literal["suspended"] = "suspended"
+
+
+ServingMachines = Annotated[OwnMachines | TrainingMachines, Field(discriminator="kind")]
 
 
 class HyperPodSettings(Settings):
@@ -81,6 +113,8 @@ class HyperPodSettings(Settings):
     """Where the GCS, the dashboard and the job's driver run; its GPUs, if any, are not offered to Ray."""
     workers: NodeGroup
     """Where policy and engines run."""
+    serving: ServingMachines
+    """Which machines serve, and so whether the endpoint answers while a run trains."""
     train_image: str = Field(default="", pattern=f"^$|{DIGEST}")
     """Training image, pinned by digest; empty where the run builds it."""
     train_ray_version: str
@@ -109,6 +143,38 @@ class HyperPodSettings(Settings):
     """Pause between a new Pod Identity association and the first pod, in seconds: pods made earlier never get it."""
     access_strategy: Literal["private", "public"] = "private"
     """Who may submit jobs: the identity that created the RayCluster, or whoever may connect in the namespace."""
+
+    @property
+    def serving_groups(self) -> tuple[NodeGroup, NodeGroup]:
+        """The machine of serving's head, and the one of its worker."""
+        serving = self.serving
+        head, worker = (serving.head, serving.worker) if isinstance(serving, OwnMachines) else (self.head, self.workers)
+        return head, worker.model_copy(update={"count": 1})
+
+    @property
+    def groups(self) -> tuple[NodeGroup, ...]:
+        """Every instance group once, as large as the settings want it."""
+        own = self.serving_groups if isinstance(self.serving, OwnMachines) else ()
+        found: dict[str, NodeGroup] = {}
+        for group in (self.head, self.workers, *own):
+            before = found.get(group.instance_group)
+            found[group.instance_group] = group if before is None or before.count < group.count else before
+        return tuple(found.values())
+
+    @property
+    def usd_per_h(self) -> float:
+        """All machines of the training cluster, in US dollars per hour."""
+        return sum(group.count * group.usd_per_h for group in (self.head, self.workers))
+
+    @model_validator(mode="after")
+    def _serves_on_gpus_that_are_there(self) -> HyperPodSettings:
+        _, worker = self.serving_groups
+        if self.serve_gpus > worker.num_gpus:
+            raise ValueError(
+                f"serve_gpus is {self.serve_gpus}, a machine of {worker.instance_group} has {worker.num_gpus}; lower "
+                "the one or take larger machines"
+            )
+        return self
 
 
 HostingSettings = Annotated[KeptClusters | HyperPodSettings, Field(discriminator="kind")]

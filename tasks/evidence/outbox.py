@@ -21,6 +21,8 @@ from tasks.errors import StageError
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
 """Between tries of an observer that is away; the pause doubles."""
+SHORT_ABSENCE = 2
+"""So many tries in a row are lost without a word: servers that are busy say so, and answer the next time."""
 
 
 class ObserverAway(StageError):
@@ -99,12 +101,13 @@ class Outbox:
         return self._given_up.is_set() or (self._closing.is_set() and not self._shelf.count())
 
     def _tell_in_order(self) -> None:
-        pause_s = FIRST_PAUSE_S
+        pause_s, num_lost = FIRST_PAUSE_S, 0
         while not self._given_up.is_set() and (entry := self._shelf.oldest()):
             try:
                 self._take(entry)
             except ObserverAway as away:
-                if pause_s == FIRST_PAUSE_S:
+                num_lost += 1
+                if num_lost == SHORT_ABSENCE + 1:
                     self._warn(f"{self._observer} is told later: {away}")
                 # The closing has a deadline of its own.
                 self._given_up.wait(FIRST_PAUSE_S) if self._closing.is_set() else self._closing.wait(pause_s)
@@ -114,7 +117,7 @@ class Outbox:
                 self._warn(f"{self._observer} did not take one {entry.verb}, kept as refused in {self.path}: {error}")
             else:
                 self._shelf.remove(entry)
-                pause_s = FIRST_PAUSE_S
+                pause_s, num_lost = FIRST_PAUSE_S, 0
 
 
 class _Shelf:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tasks.evidence.comparison import behaviour_table, difference_part, evaluation_part, judge_part, walking_part
 from tasks.evidence.exhibits import Exhibits, make_exhibits
+from tasks.evidence.outcomes import judge_metrics, keep_outcomes
 from tasks.evidence.settings import ReportSettings
 from tasks.jobs.news import training_log
 from tasks.records import BestStep, ServedRun
@@ -26,7 +27,8 @@ def write_report(context: RunContext, settings: ReportSettings, best: BestStep, 
     for name in (context.run_name, "latest"):
         (folder / f"{name}.json").write_text(text)
     context.run.text(text, "report.json")
-    context.run.metrics(best.best.step, summary_metrics(best))
+    context.run.metrics(best.best.step, summary_metrics(best) | judge_metrics(served))
+    keep_outcomes(context, served)
     exhibits = make_exhibits(folder / context.run_name, settings.profile, best, served)
     show(context, exhibits)
     links = replay_links(context, exhibits)
@@ -51,13 +53,19 @@ def artifact_url(context: RunContext, artifact_path: str) -> str:
     return f"{server}/get-artifact?path={artifact_path}&run_uuid={context.run.run_id}"
 
 
+def page_url(context: RunContext, artifact_path: str) -> str:
+    """Where MLflow's pages show a file of the run."""
+    page, mark, query = context.run.url.partition("?")
+    return f"{page}/artifacts/{artifact_path}{mark}{query}"
+
+
 def replay_links(context: RunContext, exhibits: Exhibits) -> str:
     """Markdown: where every maze can be played again."""
     path, judged = (f"replays/{page.name}" for page in (exhibits.page, exhibits.judge_page))
     return (
-        f"Replays of every maze, turn by turn: [in MLflow]({context.run.url}/artifacts/{path}), or "
+        f"Replays of every maze, turn by turn: [in MLflow]({page_url(context, path)}), or "
         f"[as a file]({artifact_url(context, path)}) that any browser opens without a server. The judge set's: "
-        f"[in MLflow]({context.run.url}/artifacts/{judged}), [as a file]({artifact_url(context, judged)}).\n"
+        f"[in MLflow]({page_url(context, judged)}), [as a file]({artifact_url(context, judged)}).\n"
     )
 
 
@@ -107,6 +115,7 @@ def served_part(served: ServedRun) -> dict[str, Any]:
             "url": served.endpoint.url,
             "base_model_id": served.endpoint.base_model_id,
             "adapter_model_id": adapter.model_id,
+            "away_s": round(served.away_s, 1),
         },
     }
 
@@ -138,6 +147,7 @@ def as_markdown(report: Mapping[str, Any]) -> str:
         f"Adapter `{adapter['name']}` at {adapter['uri']}: {proof['endpoint_solved']} of {eval_set['num_mazes']} mazes "
         f"through the endpoint ({proof['training_solved']} in training). Proof {proven}. "
         f"\n\n{judged(report['judge'])} Gate: {gate['decision']}, {gate['reason']}.\n"
+        f"{_away(report['served'].get('away_s', 0.0))}"
     )
 
 
@@ -155,6 +165,10 @@ def in_one_line(report: Mapping[str, Any]) -> str:
     solved, base = (judge["solved"][name] for name in ("candidate", "base"))
     end = "promoted" if gate["champion"] else f"not promoted ({gate['decision']})"
     return f"judge {solved}/{judge['num_mazes']}, {solved - base:+d} over base, {end}"
+
+
+def _away(away_s: float) -> str:
+    return f"\nThe endpoint was away for {away_s / 3600:.1f} h while the run trained.\n" if away_s else ""
 
 
 def curl_lines(report: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What code a run is of: commit, whether files differ from it, entry point. By git, where the project lies in it."""
+"""What code a run or a deployment is of: commit, changes since, entry point. By git, where it knows the project."""
 
 from __future__ import annotations
 
@@ -21,6 +21,14 @@ def source_tags(entry_point: str, project: Path = PROJECT) -> dict[str, str]:
     branch, changed = _git(project, "rev-parse", "--abbrev-ref", "HEAD"), _git(project, "status", "--porcelain")
     dirty = {DIRTY_TAG: str(bool(changed)).lower()}
     return {**tags, MLFLOW_GIT_COMMIT: commit, **({MLFLOW_GIT_BRANCH: branch} if branch else {}), **dirty}
+
+
+def code_version(project: Path = PROJECT) -> str:
+    """The commit in 12 digits, ``+changes`` where files differ from it; ``unknown`` where git knows no commit."""
+    commit = _git(project, "rev-parse", "--short=12", "HEAD")
+    if not commit:
+        return "unknown"
+    return f"{commit}+changes" if _git(project, "status", "--porcelain") else commit
 
 
 def _git(project: Path, *arguments: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rl.maze.score import EvalReport
+from tasks.clients.mlflow_evidence import USD
 from tasks.clients.mlflow_runs import MlflowRuns
 from tasks.evidence.mlflow_log import Address, KeptLog, MlflowTaker
 from tasks.evidence.outbox import Outbox
@@ -27,6 +28,8 @@ from tasks.run import Dataset, MadeModel, Page, RunContext, RunLog, StageBook
 from tasks.settings import TrackingSettings, dotted
 from tasks.watch import Opened, Warned, teller
 
+USD_PER_H = "usd_per_h"
+"""Parameter of a run: what its machines cost an hour, together."""
 DESCRIPTION = "mlflow.note.content"
 """The tag that MLflow's page shows as a run's description."""
 
@@ -75,13 +78,19 @@ def tracked_run(
             try:
                 yield context
             finally:
-                run.metrics(attempt, stage_seconds(context))
+                run.metrics(attempt, stage_seconds(context) | spent_usd(context, params))
 
 
 def stage_seconds(context: RunContext) -> dict[str, float]:
     """How long each stage took, and the whole."""
     stages = {f"stage/{name}_s": round(seconds, 3) for name, seconds in context.stages.seconds().items()}
     return {**stages, "stage/whole_run_s": round(context.wall_s, 3)}
+
+
+def spent_usd(context: RunContext, params: Mapping[str, Any]) -> dict[str, float]:
+    """What the machines cost for as long as the run took; nothing where they have no price."""
+    usd_per_h = params.get(USD_PER_H)
+    return {USD: round(usd_per_h * context.wall_s / 3600, 4)} if usd_per_h else {}
 
 
 def _tell_what_changed(context: RunContext, params: Mapping[str, Any], changed: Mapping[str, tuple[str, str]]) -> None:

@@ -21,6 +21,7 @@ from rl.events import (
     Probed,
     Progress,
     Resumed,
+    Rollouts,
     Saved,
     Stored,
     Wrote,
@@ -69,6 +70,10 @@ class Sinks(Protocol):
         """A small file of the job's."""
         ...
 
+    def rollouts(self, sample: Rollouts) -> None:
+        """Some of a step's episodes."""
+        ...
+
     def fault(self, fault: Fault) -> None: ...
 
     def attempt(self, begun: Resumed) -> None:
@@ -104,6 +109,8 @@ class JobStory:
     stored: dict[str, Stored] = field(default_factory=dict)
     num_lines: int = 0
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=20))
+    rollouts: dict[int, Rollouts] = field(default_factory=dict)
+    """Step -> some of its episodes."""
     told: dict[int, dict[str, object]] = field(default_factory=dict)
     """Step -> what the sinks know of it from this attempt: the evaluation, what was saved."""
     numbers: dict[int, dict[str, float]] = field(default_factory=dict)
@@ -164,6 +171,9 @@ class JobStory:
                 self.stored[event.path] = event
             case Completed():
                 sinks.completed()
+            case Rollouts():
+                self.rollouts[event.step] = event
+                sinks.rollouts(event)
             case Wrote():
                 sinks.wrote(event.name, event.text)
             case Fault():
@@ -177,6 +187,7 @@ class JobStory:
         self.evaluations = {step: report for step, report in self.evaluations.items() if step <= event.step}
         self.exports = {step: export for step, export in self.exports.items() if step <= event.step}
         self.checkpoint_steps = {step for step in self.checkpoint_steps if step <= event.step}
+        self.rollouts = {step: sample for step, sample in self.rollouts.items() if step <= event.step}
         self.numbers = {step: values for step, values in self.numbers.items() if step <= event.step}
         self.told = {step: known for step, known in self.told.items() if step <= event.step}
         self.num_earlier_faults = len(self.faults)

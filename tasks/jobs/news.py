@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rl.events import Fault, Resumed, Saved
+from rl.events import Fault, Resumed, Rollouts, Saved
 from rl.maze.score import EvalReport
 from tasks.run import RunContext, RunLog
 from tasks.settings import dotted
@@ -76,6 +76,9 @@ class JobNews:
 
     def event(self, document: str) -> None:
         self._keep_event(document)
+
+    def rollouts(self, sample: Rollouts) -> None:
+        """Kept by whoever has a place for them; the file of events has them."""
 
     def wrote(self, name: str, text: str) -> None:
         self._log.text(text, f"job/{name}")

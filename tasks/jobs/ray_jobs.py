@@ -19,6 +19,7 @@ from ray.dashboard.modules.dashboard_sdk import parse_cluster_info
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobSubmissionClient
 
+from tasks.clients.ray_token import token_headers
 from tasks.errors import ClusterUnreachable, LogBrokeOff, SubmissionRefused
 from tasks.jobs.api import JobState
 from tasks.jobs.ray_session import opened, refusal, status_of
@@ -30,6 +31,9 @@ OPENING_PAUSES_S = (1.0, 5.0)
 FIRST_LOOK_S = 1.0
 """Silence after which a job's state is asked while its log is tailed; each further look takes twice as long."""
 UNFINISHED = ("PENDING", "RUNNING")
+ON_THE_HEAD = {"node:__internal_head__": 0.001}
+"""Drivers leave machines with GPUs to those who need them. Ray puts a driver on the head only as long as it asks for no
+CPU (job_manager.py, _get_label_selector), and this resource only the head has (ray/_common/constants.py)."""
 
 
 class RayJobs:
@@ -67,6 +71,7 @@ class RayJobs:
                     entrypoint=entrypoint,
                     runtime_env={"env_vars": env_vars},
                     entrypoint_num_cpus=1,
+                    entrypoint_resources=ON_THE_HEAD,
                     metadata={**self._marks, **(metadata or {})},
                 )
             except RuntimeError as error:
@@ -88,7 +93,10 @@ class RayJobs:
         self._ask(lambda client: client.stop_job(submission_id))
 
     def _connect(self, pauses_s: Sequence[float]) -> JobSubmissionClient:
-        return opened(lambda: JobSubmissionClient(self._address), self._address, pauses_s, self._sleep)
+        def open_session() -> JobSubmissionClient:
+            return JobSubmissionClient(self._address, headers=token_headers(self._address))
+
+        return opened(open_session, self._address, pauses_s, self._sleep)
 
     def _ask[Answer](self, request: Callable[[JobSubmissionClient], Answer]) -> Answer:
         renewed = False
@@ -193,7 +201,7 @@ def cluster_resources(
     """
 
     def look() -> tuple[Any, Any]:
-        session = parse_cluster_info(address)
+        session = parse_cluster_info(address, headers=token_headers(address))
         answers = [
             requests.get(
                 f"{session.address}{path}", cookies=session.cookies, headers=session.headers, timeout=timeout_s

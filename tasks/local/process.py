@@ -1,4 +1,7 @@
-"""One background process: started once, found again by its pid file, stopped by pid. Never by name."""
+"""One background service: started once, in a session of its own, found again by its pid file, stopped by pid.
+
+What a service's first process leaves when it dies keeps port and files; it is known by the session. Never by name.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
+
+from tasks.local.session import is_over, is_same, members, tell, wait_until_over
 
 _LOOKS = 100
 """For free ports side by side."""
@@ -41,6 +46,7 @@ class Running:
     """What the pid file says."""
 
     pid: int
+    """Of the first process, and of the session."""
     created: float
     """Start time of that pid, in seconds since 1970: a recycled pid has another."""
     port: int
@@ -54,6 +60,14 @@ def is_port_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def is_freed(port: int, timeout_s: float = 10.0) -> bool:
+    """Whether the port of a process that died becomes free: it counts as over while its threads still end."""
+    deadline = time.monotonic() + timeout_s
+    while not (free := is_port_free(port)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return free
 
 
 def choose_port(preferred: int, say: Callable[[str], object], what: str, num_ports: int = 1) -> int:
@@ -72,9 +86,19 @@ def choose_port(preferred: int, say: Callable[[str], object], what: str, num_por
             probe.bind(("127.0.0.1", 0))
             port: int = probe.getsockname()[1]
         if are_free(port):
-            say(f"port {preferred} is taken by another process, {what} uses {port}")
+            say(f"port {preferred} is taken by {_who_listens(preferred)}, {what} uses {port}")
             return port
     raise ServiceFailed(f"{what} needs {num_ports} free ports side by side, and none were found in {_LOOKS} looks")
+
+
+def _who_listens(port: int) -> str:
+    for one in psutil.net_connections("tcp"):
+        if one.status == psutil.CONN_LISTEN and one.laddr.port == port and one.pid is not None:
+            try:
+                return f"{psutil.Process(one.pid).name()} (pid {one.pid})"
+            except psutil.NoSuchProcess:
+                break
+    return "another process"
 
 
 class Processes:
@@ -85,17 +109,19 @@ class Processes:
         state.mkdir(parents=True, exist_ok=True)
 
     def running(self, name: str) -> Running | None:
-        """The service's process if it lives; a stale pid file counts as stopped."""
+        """The service's first process if it lives; a stale pid file counts as stopped."""
+        found = self.recorded(name)
+        return found if found and is_same(found.pid, found.created) and not is_over(psutil.Process(found.pid)) else None
+
+    def orphans(self, name: str) -> list[psutil.Process]:
+        """What a service whose first process is gone has left running."""
+        found = self.recorded(name)
+        return members(found.pid, found.created) if found and self.running(name) is None else []
+
+    def recorded(self, name: str) -> Running | None:
+        """What was started last and not stopped, whether it lives or not."""
         path = self._state / f"{name}.json"
-        if not path.is_file():
-            return None
-        found = Running(**json.loads(path.read_text()))
-        try:
-            process = psutil.Process(found.pid)
-            alive = process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - found.created) < 1.0
-        except psutil.NoSuchProcess:
-            alive = False
-        return found if alive else None
+        return Running(**json.loads(path.read_text())) if path.is_file() else None
 
     def start(self, service: Service) -> Running:
         """Launch and wait until it answers; raises ServiceFailed with the end of the service's log."""
@@ -122,8 +148,8 @@ class Processes:
     def wait(self, service: Service) -> None:
         """Wait until the launched service answers; raises ServiceFailed with the end of its log."""
         deadline = time.monotonic() + service.timeout_s
-        while not answers(service.health_url):
-            alive = self.running(service.name) is not None
+        # What lost its first process may answer, too.
+        while not (alive := self.running(service.name) is not None) or not answers(service.health_url):
             if not alive or time.monotonic() > deadline:
                 state = f"did not answer within {service.timeout_s:g} s" if alive else "ended before it answered"
                 self.stop(service.name)
@@ -133,23 +159,21 @@ class Processes:
             time.sleep(0.3)
 
     def stop(self, name: str, grace_s: float = 20.0) -> bool:
-        """Stop the service and what it started; False when it was not running."""
-        found = self.running(name)
-        if found is not None:
-            family = [psutil.Process(found.pid), *psutil.Process(found.pid).children(recursive=True)]
-            _signal(family[:1], signal.SIGTERM)
-            _, left = psutil.wait_procs(family, timeout=grace_s)
-            _signal(left, signal.SIGKILL)
+        """Stop the service, what it started and what it left; False when there was nothing to stop."""
+        found, first = self.recorded(name), self.running(name)
+        family = members(found.pid, found.created) if found else []
+        if first is not None:
+            # A process that has made a session of its own, such as a Ray job's, goes too.
+            family += [one for one in psutil.Process(first.pid).children(recursive=True) if one not in family]
+        told = [one for one in family if first is None or one.pid == first.pid]
+        tell(told, signal.SIGTERM)
+        wait_until_over(family, grace_s)
+        # What was started meanwhile is in the session, too.
+        left = [one for one in {*family, *(members(found.pid, found.created) if found else [])} if not is_over(one)]
+        tell(left, signal.SIGKILL)
+        wait_until_over(left, grace_s)
         (self._state / f"{name}.json").unlink(missing_ok=True)
-        return found is not None
-
-
-def _signal(processes: Sequence[psutil.Process], number: int) -> None:
-    for process in processes:
-        try:
-            process.send_signal(number)
-        except psutil.NoSuchProcess:
-            continue
+        return bool(family)
 
 
 def answers(url: str) -> bool:

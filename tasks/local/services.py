@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.local.process import Processes, Running, Service, choose_port
+from tasks.local.process import Processes, Running, Service, choose_port, is_freed
 
 PREFERRED_PORTS = {"prefect": 4200, "mlflow": 5500, "s3": 9900, "ray": 8265, "serve": 8300}
 NUM_PORTS = {"serve": 2}
 """The endpoint listens one port on from its cluster's dashboard."""
+RAY_TOKEN = "RAY_AUTH_TOKEN_PATH"
+"""Ray's name for where the token lies that its servers want."""
 NUM_LOGICAL_GPUS = 2
 """One for the policy, one for the engine: numbers to schedule by, no devices."""
 LOCAL_BUCKET = "models"
@@ -54,7 +57,14 @@ class LocalServices:
             if (found := self._processes.running(name)) is not None:
                 self._say(f"{name} is running (pid {found.pid}, port {found.port})")
                 continue
-            port = choose_port(PREFERRED_PORTS[name], self._say, name, NUM_PORTS.get(name, 1))
+            died = self._processes.recorded(name)
+            if orphans := self._processes.orphans(name):
+                pids = ", ".join(str(process.pid) for process in orphans)
+                self._say(f"{name}'s first process is gone; ending what it left (pid {pids})")
+                self._processes.stop(name)
+            # Links that people have keep leading to what died and comes back.
+            preferred = died.port if died and is_freed(died.port) else PREFERRED_PORTS[name]
+            port = choose_port(preferred, self._say, name, NUM_PORTS.get(name, 1))
             service = self._describe(name, port)
             self._say(f"starting {name} on port {service.port}")
             self._processes.launch(service)
@@ -64,9 +74,10 @@ class LocalServices:
         return self.environment()
 
     def down(self) -> None:
-        """Stop them, in reverse order."""
+        """Stop them, in reverse order, and what those left whose first process is gone."""
         for name in reversed(PREFERRED_PORTS):
-            self._say(f"{name} {'stopped' if self._processes.stop(name) else 'was not running'}")
+            what = f"{name}, whose first process was gone," if self._processes.orphans(name) else name
+            self._say(f"{what} stopped" if self._processes.stop(name) else f"{name} was not running")
 
     def running(self) -> dict[str, Running]:
         """Services that run, by name."""
@@ -88,6 +99,8 @@ class LocalServices:
         if "serve" in port:
             listen = f"127.0.0.1:{port['serve'] + 1}"
             env |= {"SERVE_LISTEN": listen, "SERVE_URL": f"http://{listen}"}
+        if {"ray", "serve"} & port.keys():
+            env[RAY_TOKEN] = str(self._ray_token())
         return env | self._aws()
 
     def _aws(self) -> dict[str, str]:
@@ -117,6 +130,7 @@ class LocalServices:
         env = {
             "PREFECT_HOME": str(self._layout.state / "prefect"),
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
             "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
         }
         return Service("prefect", argv, env, port, f"http://127.0.0.1:{port}/api/health")
@@ -174,9 +188,24 @@ class LocalServices:
             # Jobs get this long to end on their own when they are stopped; Ray's default is 3 s.
             "RAY_JOB_STOP_WAIT_TIME_S": "20",
             "RAY_USAGE_STATS_ENABLED": "0",
-            # Ray 2.60 asks for a token by default; this dashboard listens on loopback only.
-            "RAY_AUTH_MODE": "disabled",
+            # Whoever can reach a cluster can run code in it; other accounts of this machine reach loopback, too.
+            "RAY_AUTH_MODE": "token",
+            RAY_TOKEN: str(self._ray_token()),
+            # Named for where it is the default: a cluster of one machine, its servers on loopback and nowhere else.
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+            # vLLM looks for an address of its own.
+            "VLLM_HOST_IP": "127.0.0.1",
             # Jobs and replicas inherit their identity, as pods do from Pod Identity.
             **self._aws(),
         }
         return Service(name, argv, env, port, f"http://127.0.0.1:{port}/api/version", timeout_s=300.0)
+
+    def _ray_token(self) -> Path:
+        """The file with the token of the local clusters, made when it is first asked for; its owner alone reads it."""
+        path = self._layout.state / "services" / "ray_token"
+        try:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(secrets.token_hex(32))
+        except FileExistsError:
+            pass
+        return path

@@ -8,7 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rl.grpo.settings import TrainSettings
-from tasks.cluster.settings import HyperPodSettings
+from tasks.cluster.checks import PLACE_REMEDY, windows_of
+from tasks.cluster.kube_words import GROUP_LABEL, TYPE_LABEL
+from tasks.cluster.manifests import HEALTHY_NODE
+from tasks.cluster.placement import Amount, Placed, Room, homeless, place
+from tasks.cluster.settings import HyperPodSettings, OwnMachines
 from tasks.errors import StageError
 from tasks.plan.settings import BaseModelFacts, PlanSettings
 from tasks.records import Check
@@ -77,8 +81,33 @@ def costs_usd(hours: float, hyperpod: HyperPodSettings, plan: PlanSettings) -> d
     """What the machines and the file system cost for so long; what was there before the run is not left out."""
     groups = {"workers": hyperpod.workers, "head": hyperpod.head}
     machines = {name: hours * group.count * group.usd_per_h for name, group in groups.items()}
+    if isinstance(hyperpod.serving, OwnMachines):
+        machines["serving beside it"] = hours * serving_usd_per_h(hyperpod)
     shared = hours / HOURS_PER_MONTH * hyperpod.shared_size_gb * plan.usd_per_gb_month_shared
     return {**machines, "shared file system": shared}
+
+
+def serving_usd_per_h(hyperpod: HyperPodSettings) -> float:
+    """What the machines cost that serving stands on, whosever they are."""
+    return sum(group.usd_per_h for group in hyperpod.serving_groups)
+
+
+def expected_rooms(hyperpod: HyperPodSettings) -> list[Room]:
+    """The machines of the settings' instance groups, as free as they are expected to be."""
+    return [
+        Room(
+            f"{group.instance_group}-{number}",
+            {TYPE_LABEL: group.instance_type, GROUP_LABEL: group.instance_group, **HEALTHY_NODE},
+            Amount(group.free_cpus, group.free_memory_gib, group.num_gpus),
+        )
+        for group in hyperpod.groups
+        for number in range(1, group.count + 1)
+    ]
+
+
+def placements(hyperpod: HyperPodSettings) -> dict[str, tuple[Placed, ...]]:
+    """Window -> every pod of it with its machine; which pods stand at the same time follows from hosting.serving."""
+    return {title: place(pods, expected_rooms(hyperpod)) for title, pods in windows_of(hyperpod).items()}
 
 
 def checks(train: TrainSettings, hyperpod: HyperPodSettings, plan: PlanSettings, skyrl: str) -> tuple[Check, ...]:
@@ -87,6 +116,7 @@ def checks(train: TrainSettings, hyperpod: HyperPodSettings, plan: PlanSettings,
     wanted = train.num_gpus
     size = sizes(train, plan.model)
     gathered_gib = plan.model.num_params * BYTES_PER_WEIGHT / 2**30
+    nowhere = "; ".join(why for placed in placements(hyperpod).values() if (why := homeless(placed)))
     inside = train.shared_dir.startswith(hyperpod.shared_mount) and train.model_path.startswith(hyperpod.shared_mount)
     found = [
         Check(name="SkyRL takes the settings", holds=not skyrl, found=skyrl or "yes", remedy="change what it names"),
@@ -103,6 +133,12 @@ def checks(train: TrainSettings, hyperpod: HyperPodSettings, plan: PlanSettings,
             or not train.engine.colocate,
             found=f"{train.num_policy_nodes} nodes x {train.num_gpus_per_node} GPUs",
             remedy="set train.num_policy_nodes and num_gpus_per_node to hosting.workers",
+        ),
+        Check(
+            name="every pod has a place, in training and in serving",
+            holds=not nowhere,
+            found=nowhere or "pod by pod above",
+            remedy=PLACE_REMEDY,
         ),
         Check(
             name="one worker's memory holds the gathered weights",

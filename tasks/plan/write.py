@@ -11,13 +11,15 @@ from typing import Any
 
 from rl.grpo.settings import TrainJob
 from tasks.cluster.manifests import Manifest, as_yaml, ray_cluster, ray_service, service_account
-from tasks.cluster.settings import HyperPodSettings
+from tasks.cluster.settings import HyperPodSettings, OwnMachines
 from tasks.image.settings import UNPINNED, BuiltImages, ImageSettings
 from tasks.plan.settings import PlannedRun, PlanSettings
-from tasks.plan.sizing import checks, costs_usd, durations_h, sizes
+from tasks.plan.sizing import checks, costs_usd, durations_h, placements, serving_usd_per_h, sizes
 from tasks.records import MazesRef
 from tasks.run import RunContext
 from tasks.stage import stage
+
+HOURS_PER_WEEK = 7 * 24
 
 
 @stage
@@ -112,11 +114,21 @@ def creates(planned: PlannedRun, run_name: str) -> dict[str, list[str]]:
         "publish": [f"{server.adapters_uri}/{run_name}-step-<best>/"],
         "serve": [
             f"RayService {hyperpod.namespace}/{hyperpod.serve_name}: application {server.app_name} with "
-            f"{server.base_model_id} on {hyperpod.serve_gpus} GPU"
+            f"{server.base_model_id} on {hyperpod.serve_gpus} GPU",
+            serving_line(hyperpod),
         ],
         "promote": [f"alias champion of the registered model {server.base_model_id}-adapters, if proven and better"],
         "clean up": [f"RayCluster {hyperpod.namespace}/{hyperpod.train_cluster} goes, whatever happened"],
     }
+
+
+def serving_line(hyperpod: HyperPodSettings) -> str:
+    """What serving costs a week, and whether it answers while a run trains."""
+    machines = " and ".join(f"{group.count} x {group.instance_type}" for group in hyperpod.serving_groups)
+    week = f"{serving_usd_per_h(hyperpod) * HOURS_PER_WEEK:.0f} USD a week until somebody removes it"
+    if isinstance(hyperpod.serving, OwnMachines):
+        return f"on machines of its own, {machines}: {week}; it answers while a run trains"
+    return f"on the machines that train, {machines}: {week}; **its endpoint is away while a run trains**"
 
 
 def figures(planned: PlannedRun, plan: PlanSettings) -> dict[str, Any]:
@@ -125,7 +137,19 @@ def figures(planned: PlannedRun, plan: PlanSettings) -> dict[str, Any]:
     size, hours = sizes(train, plan.model), durations_h(train, plan)
     total_h = sum(hours.values())
     costs = costs_usd(total_h, hyperpod, plan)
+    is_away = not isinstance(hyperpod.serving, OwnMachines)
     return {
+        "placement": {
+            title: [
+                {"pod": one.pod.name, "asks": str(one.pod.asks), "machine": one.machine or one.why} for one in placed
+            ]
+            for title, placed in placements(hyperpod).items()
+        },
+        "serving": {
+            "kind": hyperpod.serving.kind,
+            "usd_per_week": round(serving_usd_per_h(hyperpod) * HOURS_PER_WEEK, 2),
+            "expected_outage_h": round(total_h, 2) if is_away else 0.0,
+        },
         "sizes_gb": {
             "adapter": round(size.adapter_bytes / 1e9, 3),
             "checkpoint": round(size.checkpoint_bytes / 1e9, 1),
@@ -153,11 +177,20 @@ def as_markdown(made: Mapping[str, Any]) -> str:
         for check in made["checks"]
     )
     eval_set = made["eval_set"]
+    rows = [
+        f"| {title} | {one['pod']} | {one['asks']} | {one['machine']} |"
+        for title, placed in made["placement"].items()
+        for one in placed
+    ]
+    places = "\n".join(["| when | pod | asks for | machine |", "|---|---|---|---|", *rows])
+    outage_h = made["serving"]["expected_outage_h"]
+    outage = f"**The endpoint is away for about {outage_h:g} h of every run.**\n\n" if outage_h else ""
     return (
         f"# Plan of {made['run_name']}\n\n{stages_part}\n\n"
         f"At most {eval_set['ceiling']} of the {eval_set['num_mazes']} evaluation mazes can be solved within the turn "
         f"limit.\nCheckpoints and exports at steps {', '.join(map(str, made['save_steps']))}.\n\n"
         f"{table(('part', 'expected hours'), made['expected_h'])}\n\n"
+        f"{places}\n\n{outage}"
         f"{made['expected_gpu_h']:g} GPU hours.\n\n{table(('what', 'expected USD'), made['expected_usd'])}\n\n"
         f"{table(('what', 'GB'), made['sizes_gb'])}\n\n{checks_part}\n"
     )

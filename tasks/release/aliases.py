@@ -9,13 +9,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 from serving.app import champion_uri
 from serving.champion import Champion, ChampionMoved, ChampionObject, Seen
 from serving.store import s3_client
+from tasks.clients.mlflow_client import mlflow_client
 from tasks.errors import NoSuchAdapter
 from tasks.records import ChampionChange, PublishedAdapter
 from tasks.release.settings import ChampionSettings
@@ -29,7 +29,7 @@ class ChampionRegistry:
     """The adapters of one base model as versions of one registered model."""
 
     def __init__(self, tracking_uri: str, registered_model: str, champion_uri: str, s3: Any = None) -> None:
-        self._client = MlflowClient(tracking_uri)
+        self._client = mlflow_client(tracking_uri)
         self._name = registered_model
         self._object = ChampionObject(s3 or s3_client(), champion_uri)
 

@@ -6,13 +6,13 @@ attempt then starts behind it, and makes no cluster to hear that there is nothin
 
 from __future__ import annotations
 
-import boto3
 from pydantic import ValidationError
 
 from rl.grpo.settings import TrainJob
 from rl.proof.settings import Questions
 from serving.publish import AdapterStore
 from serving.settings import ServerSettings
+from serving.store import s3_client
 from tasks.errors import OtherVersion
 from tasks.jobs.news import training_log
 from tasks.records import FinishedTraining
@@ -44,7 +44,7 @@ def recall_training(
         ) from error
     if not takes_up(found.order.model_dump_json(), order.model_dump_json()) or found.trained.questions != questions:
         return None
-    store = AdapterStore(boto3.client("s3"), server.adapters_uri, found.adapter.name)
+    store = AdapterStore(s3_client(), server.adapters_uri, found.adapter.name)
     manifest = store.manifest()
     if store.uri != found.adapter.uri or manifest is None or manifest.adapter_sha256 != found.adapter.sha256:
         return None

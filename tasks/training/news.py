@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rl.events import Resumed, Saved
+from rl.events import Resumed, Rollouts, Saved
 from rl.grpo.settings import TrainJob
 from rl.maze.score import EvalReport
 from tasks.clients.mlflow_inputs import MAX_DIGEST_LENGTH
@@ -12,6 +12,7 @@ from tasks.jobs.news import JobNews
 from tasks.run import MadeModel, RunContext
 from tasks.training.curves import EPISODES, episode_rows, evaluation_curves, hours_spent, step_curves
 from tasks.training.data import SELECTION, set_name
+from tasks.training.rollouts import TABLE, rollout_rows, spread
 
 
 class TrainingNews(JobNews):
@@ -35,13 +36,16 @@ class TrainingNews(JobNews):
         self._numbers: dict[int, dict[str, float]] = {}
         self._waiting: dict[int, dict[str, float]] = {}
         self._reports: dict[int, EvalReport] = {}
+        self._tables: dict[int, EvalReport] = {}
         self._exports: dict[int, Saved] = {}
+        self._samples: dict[int, Rollouts] = {}
         self._order_of_all = order
 
     def attempt(self, begun: Resumed) -> None:
         super().attempt(begun)
         self._held_step = begun.step
-        for told in (self._numbers, self._waiting, self._reports, self._exports):
+        told_later = (self._numbers, self._waiting, self._reports, self._tables, self._exports, self._samples)
+        for told in told_later:
             for step in [step for step in told if step > begun.step]:
                 del told[step]
 
@@ -55,9 +59,11 @@ class TrainingNews(JobNews):
 
     def evaluation(self, report: EvalReport) -> None:
         super().evaluation(report)
-        self._reports[report.step] = report
-        self._run.table(episode_rows(report), f"{EPISODES}/step_{report.step:06d}.json")
+        self._reports[report.step] = self._tables[report.step] = report
         self._later(report.step, evaluation_curves(report))
+
+    def rollouts(self, sample: Rollouts) -> None:
+        self._samples[sample.step] = sample
 
     def saved(self, event: Saved) -> None:
         super().saved(event)
@@ -65,12 +71,14 @@ class TrainingNews(JobNews):
             self._exports[event.step] = event
         else:
             self._held_step = max(self._held_step, event.step)
+            self._tell_rollouts()
         self._tell_what_holds()
 
     def finished(self) -> None:
         """The job ended well: all that it told led to the result."""
         self._held_step = max([self._held_step, *self._waiting, *self._exports])
         self._tell_what_holds()
+        self._tell_rollouts()
 
     def _later(self, step: int, values: Mapping[str, float]) -> None:
         if values:
@@ -80,9 +88,18 @@ class TrainingNews(JobNews):
     def _tell_what_holds(self) -> None:
         for step in sorted(step for step in self._waiting if step <= self._held_step):
             self._run.metrics(step, self._waiting.pop(step))
+        for step in sorted(step for step in self._tables if step <= self._held_step):
+            self._run.table(episode_rows(self._tables.pop(step)), f"{EPISODES}/step_{step:06d}.json")
         for step in sorted(self._reports.keys() & self._exports.keys()):
             if step <= self._held_step:
                 self._adapter(step)
+
+    def _tell_rollouts(self) -> None:
+        """The whole table anew, at each checkpoint: what MLflow has is of steps that hold."""
+        steps = spread(step for step in self._samples if step <= self._held_step)
+        if steps:
+            samples = [self._samples[step] for step in steps]
+            self._run.table(rollout_rows(samples, self._order_of_all.train.data), TABLE)
 
     def _adapter(self, step: int) -> None:
         """Among the run's models, once: with its evaluation, and not before its training holds."""

@@ -12,6 +12,7 @@ from tasks.run import RunContext
 from tasks.stage import stage
 from tasks.training.figures import CURVES
 from tasks.training.news import TrainingNews
+from tasks.training.rollouts import spread
 
 
 @stage
@@ -63,6 +64,7 @@ def trained_run(order: TrainJob, mazes: MazesRef, story: JobStory) -> TrainedRun
         evaluations=tuple(story.evaluations[step] for step in sorted(story.evaluations)),
         exports=tuple(story.exports[step] for step in sorted(story.exports)),
         checkpoint_steps=tuple(sorted(story.checkpoint_steps)),
+        rollouts=tuple(story.rollouts[step] for step in spread(story.rollouts)),
         numbers={
             step: {name: story.numbers[step][name] for name in CURVES if name in story.numbers[step]}
             for step in sorted(story.numbers)

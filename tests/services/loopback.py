@@ -18,6 +18,7 @@ from pathlib import Path
 
 import requests
 
+from tasks.clients.ray_token import token_headers
 from tasks.local.process import Processes, Service
 from tasks.local.services import Layout, LocalServices
 
@@ -47,6 +48,7 @@ class Loopback:
         self._layout = Layout(project, self.folder / "state")
         self._processes = Processes(self.folder / "nodes")
         self._python = str(self._layout.train_bin / "python")
+        self._token_before = {name: os.environ[name] for name in ("RAY_AUTH_TOKEN_PATH",) if name in os.environ}
         self.jobs_address = f"http://127.0.0.1:{free_port()}"
         self.split, self._apart = self.folder / "split", self.folder / "apart"
         """A folder in place of which the last worker sees another one, as if its mount were lost."""
@@ -67,6 +69,7 @@ class Loopback:
         Processes(self._layout.state / "services").start(local._s3(free_port()))
         port = int(self.jobs_address.rpartition(":")[2])
         plain = local._ray_head("head", self._layout.train_bin, port, 0)
+        os.environ["RAY_AUTH_TOKEN_PATH"] = plain.env["RAY_AUTH_TOKEN_PATH"]
         env = {**plain.env, "TMPDIR": str(self.folder), "PYTHONDONTWRITEBYTECODE": ""}
         head = Service("head", plain.argv, env, port, plain.health_url, 120)
         self._processes.start(head)
@@ -86,6 +89,8 @@ class Loopback:
         for name in (*self.workers, "head"):
             self._processes.stop(name)
         Processes(self._layout.state / "services").stop("s3")
+        os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
+        os.environ.update(self._token_before)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def stop_worker(self, worker: str) -> None:
@@ -100,7 +105,8 @@ class Loopback:
 
     def node_ids(self) -> dict[str, str]:
         """Ids of the nodes that live, by worker; the head's by ``head``."""
-        answer = requests.get(f"{self.jobs_address}/api/v0/nodes?detail=1", timeout=30).json()
+        headers = token_headers(self.jobs_address)
+        answer = requests.get(f"{self.jobs_address}/api/v0/nodes?detail=1", headers=headers, timeout=30).json()
         alive = [node for node in answer["data"]["result"]["result"] if node["state"] == "ALIVE"]
         names = [next((w for w in self.workers if w in node["resources_total"]), "head") for node in alive]
         return {name: node["node_id"] for name, node in zip(names, alive, strict=True)}

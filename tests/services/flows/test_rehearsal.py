@@ -9,14 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from mlflow import MlflowClient
 
 from rl.maze.eval_set import build_eval_set, write_eval_set
+from tasks.clients.ray_token import token_headers
+from tasks.local.services import Layout, LocalServices
+from tests.services.canaries import FOR_RUN, kept_in, spellings
+from tests.services.sockets import open_doors
 
 pytestmark = pytest.mark.slow_s(600)
 
 ROOT = Path(__file__).resolve().parents[3]
 NUM_MAZES = 6
+NOTE = "canary-note-that-is-kept"
+"""No secret: what the search for secrets must find."""
+OPEN_DOORS: set[tuple[str, str, int]] = set()
+"""Where the first run waited for somebody who could be on another machine: program, address, port."""
 
 
 def run_flow(env: dict[str, str], folder: Path, **changes: Any) -> subprocess.CompletedProcess[str]:
@@ -49,7 +58,12 @@ def run_flow(env: dict[str, str], folder: Path, **changes: Any) -> subprocess.Co
 @pytest.fixture(scope="module")
 def finished(services: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("run")
-    done = run_flow(services, folder)
+    local = LocalServices(Layout(ROOT, Path(services["PREFECT_HOME"]).parent), print)
+    with open_doors([found.pid for found in local.running().values()]) as seen:
+        done = run_flow({**services, **FOR_RUN}, folder, note=NOTE)
+        OPEN_DOORS.update(seen)
+    (folder / "stdout").write_text(done.stdout)
+    (folder / "stderr").write_text(done.stderr)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return folder, done.stdout
 
@@ -121,6 +135,33 @@ def test_mlflow_holds_parent_and_child_finished_with_metrics_and_evaluations(
         "pictures/replays.png",
         "pictures/training.png",
     }
+
+
+def test_no_secret_of_the_environment_is_kept_anywhere(services: dict[str, str], finished: tuple[Path, str]) -> None:
+    """In MLflow, Prefect, the store, artifacts, reports, logs, the shared folder; in what Ray tells of jobs."""
+    token_file = Path(services["RAY_AUTH_TOKEN_PATH"])
+    state, folder = Path(services["PREFECT_HOME"]).parent, finished[0]
+    wanted = spellings({**FOR_RUN, "Ray's token": token_file.read_text()})
+    found = [*kept_in(state, wanted), *kept_in(folder, wanted)]
+    assert found == [("Ray's token", token_file)]
+    kept = {path.relative_to(state).parts[0] for _, path in kept_in(state, {"note": NOTE.encode()})}
+    assert {"mlflow", "prefect"} <= kept, "the search finds what is kept"
+    for address, path in (
+        (services["RAY_JOBS_ADDRESS"], "jobs/"),
+        (services["SERVE_DASHBOARD"], "serve/applications/"),
+    ):
+        told = requests.get(f"{address}/api/{path}", headers=token_headers(address), timeout=30)
+        assert told.ok
+        assert [name for name, text in wanted.items() if text in told.content] == []
+
+
+@pytest.mark.usefixtures("finished")
+def test_while_a_run_trains_and_serves_its_services_stay_on_loopback() -> None:
+    """What a run itself opens to other machines has no switch, and is told in docs/security.md."""
+    programs = {program for program, _, _ in OPEN_DOORS}
+    print(*sorted({(program, address) for program, address, _ in OPEN_DOORS}), sep="\n")
+    services = {"gcs_server", "raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent", "ray::IDLE", "rclone"}
+    assert programs & (services | {"mlflow", "prefect", "uvicorn"}) == set()
 
 
 def test_a_second_run_of_that_name_finds_the_first_and_adds_nothing(

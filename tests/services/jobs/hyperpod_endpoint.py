@@ -22,6 +22,8 @@ import aiohttp
 import trustme
 from aiohttp import web
 
+from tasks.clients.ray_token import token_headers
+
 CONNECTIONS = "/apis/connection.access.sagemaker.amazonaws.com/v1alpha1/namespaces/{namespace}/raydashboardconnections"
 HOP_BY_HOP = ("transfer-encoding", "content-encoding", "content-length", "connection")
 
@@ -93,7 +95,8 @@ class HyperPodEndpoint:
         if request.cookies.get("ray_session") not in self.sessions:
             self.asked.append(f"{request.path} without a session")
             return web.Response(status=401, text="no session")
-        async with aiohttp.ClientSession(self.dashboard) as inside:
+        # The gate takes sessions; behind it Ray wants its own token.
+        async with aiohttp.ClientSession(self.dashboard, headers=token_headers(self.dashboard)) as inside:
             if request.headers.get("Upgrade", "").lower() == "websocket":
                 return await self._websocket(request, inside)
             async with inside.request(request.method, request.rel_url, data=await request.read()) as answer:

@@ -66,7 +66,8 @@ def test_a_taken_port_gets_another_one_and_says_so() -> None:
         assert not is_port_free(taken)
         other = choose_port(taken, said.append, "mlflow")
     assert other != taken
-    assert said == [f"port {taken} is taken by another process, mlflow uses {other}"]
+    me = psutil.Process()
+    assert said == [f"port {taken} is taken by {me.name()} (pid {me.pid}), mlflow uses {other}"]
 
 
 def test_ports_that_belong_together_are_free_together() -> None:

@@ -20,11 +20,13 @@ from typing import Any
 
 import psutil
 import pytest
+from ray.job_submission import JobSubmissionClient
 
 from rl.readiness.settings import CHECKS, CheckKey, NodeReadiness, ReadyJob
 from serving.store_check import CHECK as STORE
 from serving.store_check import REMEDY as STORE_REMEDY
 from serving.store_check import StoreCheck
+from tasks.clients.ray_token import token_headers
 from tasks.jobs.news import JobNews
 from tasks.jobs.ray_jobs import RayJobs, cluster_resources
 from tasks.readiness.nodes import check_nodes
@@ -255,3 +257,26 @@ def test_another_identity_is_refused_by_the_store(cluster: Loopback) -> None:
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     assert "SignatureDoesNotMatch" in done.stdout
     assert STORE_REMEDY in done.stdout
+
+
+def test_drivers_run_on_the_head_and_wait_for_it_rather_than_take_a_place_where_gpus_are(cluster: Loopback) -> None:
+    """Ten, for the head's eight CPUs: without a pin Ray gives the last ones to the workers, whose CPUs are free."""
+    jobs = RayJobs(cluster.jobs_address)
+    client = JobSubmissionClient(cluster.jobs_address, headers=token_headers(cluster.jobs_address))
+    names = [f"driver-{number}" for number in range(10)]
+
+    def run() -> list[str]:
+        return [name for name in names if jobs.state(name).status == "RUNNING"]
+
+    for name in names:
+        jobs.submit(name, "sleep 300", {})
+    try:
+        wait_until(lambda: len(run()) >= 8)
+        # As long as the others would need to begin elsewhere.
+        time.sleep(5)
+        where = [client.get_job_info(name).driver_node_id for name in run()]
+    finally:
+        for name in names:
+            jobs.stop(name)
+    assert where == [cluster.node_ids()["head"]] * 8
+    wait_until(lambda: not set(names) & set(jobs.unfinished()))

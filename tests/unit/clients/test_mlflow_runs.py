@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
 from tasks.clients.mlflow_runs import LEFT_OUT_TAG, MlflowRuns, metric_key
+from tasks.clients.retry import MLFLOW_REQUESTS, limit_mlflow_requests
 from tasks.errors import TrackingRefused, TrackingUnavailable
 
 
@@ -142,3 +146,43 @@ def test_what_mlflow_refuses_is_not_taken_for_its_absence(runs: MlflowRuns, monk
         runs.run("0" * 32).tags({"a": "b"})
     with pytest.raises(TrackingUnavailable, match="does not answer"):
         MlflowRuns("http://127.0.0.1:9", "e")
+
+
+def test_a_run_whose_beginning_was_told_twice_is_one(
+    runs: MlflowRuns, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow's client posts again where it got no answer (its Retry has allowed_methods=None), also what it made."""
+    client, create_run = MlflowClient(uri), MlflowClient.create_run
+
+    def twice(*args: Any, **kwargs: Any) -> Run:
+        create_run(*args, **kwargs)
+        time.sleep(0.01)
+        return create_run(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "create_run", twice)
+        begun = runs.open("r", "pipeline", {})
+        child = runs.open("r", "training", {"maze.attempt": "1"}, begun.run_id)
+    experiment_id = client.get_run(begun.run_id).info.experiment_id
+    assert {run.info.run_id for run in client.search_runs([experiment_id])} == {begun.run_id, child.run_id}
+    assert runs.open("r", "pipeline", {}).run_id == begun.run_id
+
+
+def test_a_server_that_is_away_is_known_as_such_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in MLFLOW_REQUESTS:
+        monkeypatch.delenv(name, raising=False)
+    began = time.monotonic()
+    with pytest.raises(TrackingUnavailable, match="does not answer"):
+        MlflowRuns("http://127.0.0.1:9", "e")
+    assert time.monotonic() - began < 15
+
+
+def test_the_patience_that_somebody_has_set_for_mlflow_s_client_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in MLFLOW_REQUESTS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    limit_mlflow_requests()
+    assert {name: os.environ[name] for name in MLFLOW_REQUESTS} == {
+        **MLFLOW_REQUESTS,
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    }

@@ -38,6 +38,8 @@ class FakeKubernetes:
         self.pods: list[dict[str, Any]] = []
         self.successors: list[dict[str, Any]] = []
         """Pods that take a deleted one's place, one each."""
+        self.others: list[dict[str, Any]] = []
+        """Pods of other namespaces, or of no RayCluster."""
         self.nodes: list[dict[str, Any]] = []
         self.script: list[dict[str, Any]] = []
         """Status of a RayCluster at each look after its creation; the last one stays."""
@@ -143,13 +145,26 @@ class FakeKubernetes:
         return self._changed(self.things[key])
 
 
+GROUPS = {"ml.r5d.16xlarge": "head", "ml.g7e.12xlarge": "gpu-workers", "ml.m5.2xlarge": "serve-head"}
+GROUPS["ml.g7e.2xlarge"] = "serve-gpu"
+SIZES = {
+    "ml.r5d.16xlarge": (62, 490),
+    "ml.g7e.12xlarge": (46, 490),
+    "ml.m5.2xlarge": (7, 28),
+    "ml.g7e.2xlarge": (7, 57),
+}
+
+
 def node(name: str, instance_type: str, gpus: int, health: str = "Schedulable", ready: str = "True") -> dict[str, Any]:
     """A Kubernetes node as HyperPod labels it."""
     labels = {
         "node.kubernetes.io/instance-type": instance_type,
+        "sagemaker.amazonaws.com/instance-group-name": GROUPS[instance_type],
         "sagemaker.amazonaws.com/node-health-status": health,
     }
-    status = {"conditions": [{"type": "Ready", "status": ready}], "allocatable": {"nvidia.com/gpu": str(gpus)}}
+    cpus, memory_gib = SIZES[instance_type]
+    allocatable = {"cpu": str(cpus), "memory": f"{memory_gib}Gi", "nvidia.com/gpu": str(gpus)}
+    status = {"conditions": [{"type": "Ready", "status": ready}], "allocatable": allocatable}
     return {"metadata": {"name": name, "labels": labels}, "status": status}
 
 
@@ -204,9 +219,11 @@ def _handler(fake: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
                     }
                 raise Refused(403, "Forbidden", "events is forbidden")
             if parts.path == "/api/v1/nodes":
-                wanted = query["labelSelector"][0].partition("=")[2]
-                nodes = [n for n in fake.nodes if wanted in n["metadata"]["labels"].values()]
+                wanted = query.get("labelSelector", [""])[0].partition("=")[2]
+                nodes = [n for n in fake.nodes if not wanted or wanted in n["metadata"]["labels"].values()]
                 return 200, {"kind": "NodeList", "items": nodes}
+            if parts.path == "/api/v1/pods":
+                return 200, {"kind": "PodList", "items": fake.pods + fake.others}
             if match := COLLECTION.match(parts.path):
                 namespace, plural = match.groups()
                 if self.command == "POST":

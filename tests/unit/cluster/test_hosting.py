@@ -78,6 +78,9 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account
         machines = HyperPodMachines(settings.region, "maze", sagemaker)
         aws.add_machine("head", "ml.r5d.16xlarge")
         kubernetes.nodes = [node("head", "ml.r5d.16xlarge", 0)]
+        aws.add_machine("serve-head", "ml.m5.2xlarge")
+        aws.add_machine("serve-gpu", "ml.g7e.2xlarge")
+        kubernetes.nodes += [node("serve-0", "ml.m5.2xlarge", 0), node("serve-1", "ml.g7e.2xlarge", 1)]
         for number in range(3):
             aws.add_machine("gpu-workers", "ml.g7e.12xlarge")
             kubernetes.nodes.append(node(f"gpu-{number}", "ml.g7e.12xlarge", 2))
@@ -142,15 +145,15 @@ def _updating(account: Account) -> None:
 
 
 def _one_machine_fails(account: Account) -> None:
-    account.aws.machines[3]["InstanceStatus"] = {"Status": "Failure", "Message": "EFA is down"}
+    account.aws.machines[5]["InstanceStatus"] = {"Status": "Failure", "Message": "EFA is down"}
 
 
 def _another_type(account: Account) -> None:
-    account.aws.machines[1]["InstanceType"] = "ml.g5.12xlarge"
+    account.aws.machines[3]["InstanceType"] = "ml.g5.12xlarge"
 
 
 def _sick_node(account: Account) -> None:
-    account.kubernetes.nodes[2] = node("gpu-1", "ml.g7e.12xlarge", 2, health="UnschedulablePendingReplacement")
+    account.kubernetes.nodes[4] = node("gpu-1", "ml.g7e.12xlarge", 2, health="UnschedulablePendingReplacement")
 
 
 def _may_not_patch(account: Account) -> None:
@@ -158,17 +161,20 @@ def _may_not_patch(account: Account) -> None:
 
 
 def _lost_gpu(account: Account) -> None:
-    account.kubernetes.nodes[3] = node("gpu-2", "ml.g7e.12xlarge", 1)
+    account.kubernetes.nodes[5] = node("gpu-2", "ml.g7e.12xlarge", 1)
 
 
 @pytest.mark.parametrize(
     ("breaks", "message"),
     [
-        (_updating, r"in service: Unready: it is Updating; wait for its update or recovery"),
+        (_updating, r"in service: it is Updating; wait for its update or recovery"),
         (_one_machine_fails, r"gpu-workers: 2 of 3 machines run \(.*Failure EFA is down\); raise the groups'"),
         (_another_type, "gpu-workers has ml.g5.12xlarge, wanted ml.g7e.12xlarge"),
         (_sick_node, r"2 of 3 ml.g7e.12xlarge can be used \(.*UnschedulablePendingReplacement.*\); look at the node's"),
-        (_may_not_patch, "it may not patch rayclusters, list nodes in maze; grant it an EKS access entry"),
+        (
+            _may_not_patch,
+            "it may not patch rayclusters in maze, list nodes in all namespaces; `kubectl apply -f docker/role.yaml`",
+        ),
         (_lost_gpu, r"2 of 3 ml.g7e.12xlarge can be used \(.*gpu-2: ready, Schedulable, 1 GPUs"),
     ],
 )
@@ -187,18 +193,25 @@ def outcome(probes: list[ToCheck]) -> dict[str, str]:
 
 def test_cluster_and_pods_are_looked_at_before_a_job_is_submitted(account: Account) -> None:
     allowed = "Kubernetes lets this identity do what the run will ask"
+    places = "every pod has a place, in training and in serving"
     ready, identified = "the RayCluster is ready", "its pods have their AWS identity"
     found = outcome(account.hosting().checks(serve_dashboard="", listen=""))
     assert found == {
         allowed: "",
-        ready: "Unready: it does not exist",
-        identified: "Unready: maze/maze-ray is associated with no role",
+        ready: "it does not exist",
+        identified: "maze/maze-ray is associated with no role",
+        places: "",
     }
     account.hosting().training_up(Owner("r"), IMAGES, account.said.append)
-    assert outcome(account.hosting().checks(serve_dashboard="", listen="")) == {allowed: "", ready: "", identified: ""}
+    assert outcome(account.hosting().checks(serve_dashboard="", listen="")) == {
+        allowed: "",
+        ready: "",
+        identified: "",
+        places: "",
+    }
     account.kubernetes.pods[0] = pod("ray-head", identity=False)
     assert outcome(account.hosting().checks(serve_dashboard="", listen=""))[identified] == (
-        "Unready: made before the association: ray-head"
+        "made before the association: ray-head"
     )
 
 
@@ -359,11 +372,13 @@ def test_what_kubernetes_or_aws_do_not_tell_is_listed_with_its_price_assumed(acc
     with pytest.raises(ExceptionGroup, match="clean-up of r is not complete") as caught:
         clean(account.parts(), ("training",), "r", dry_run=False, say=account.said.append, left=left)
     assert [(thing.part, thing.found, thing.usd_per_h) for thing in left] == [
-        ("serving", "not looked at", 15.89),
+        ("serving", "not looked at", 4.66),
         ("training", "not looked at", 36.61),
         ("identity", "not looked at", 0.0),
         ("machines", "not looked at", 5.53),
         ("machines", "not looked at", 31.08),
+        ("machines", "not looked at", 0.46),
+        ("machines", "not looked at", 4.2),
     ]
     assert [type(error) for error in caught.value.exceptions] == [KubernetesRefused] * 2 + [AwsRefused] * 2
 
@@ -387,12 +402,15 @@ def test_clean_up_goes_in_order_twice_and_tells_what_goes_on_costing(account: Ac
     everything = ("training", "serving", "identity", "machines")
     looked = clean(account.parts(), everything, "r", dry_run=True, say=account.said.append)
     assert [(left.part, left.usd_per_h) for left in looked] == [
-        ("serving", 15.89), ("training", 36.61), ("identity", 0.0), ("machines", 5.53), ("machines", 31.08)
+        ("serving", 4.66), ("training", 36.61), ("identity", 0.0),
+        ("machines", 5.53), ("machines", 31.08), ("machines", 0.46), ("machines", 4.2),
     ]  # fmt: skip
     assert account.kubernetes.changes == []
     for _ in range(2):
         left = clean(account.parts(), everything, "r", dry_run=False, say=account.said.append)
-        assert [(thing.name, thing.usd_per_h) for thing in left] == [("head", 5.53), ("gpu-workers", 31.08)]
+        assert [(thing.name, thing.usd_per_h) for thing in left] == [
+            ("head", 5.53), ("gpu-workers", 31.08), ("serve-head", 0.46), ("serve-gpu", 4.2)
+        ]  # fmt: skip
     assert account.kubernetes.changes == [
         "delete rayservices maze/visgym-llm Foreground",
         "delete rayclusters maze/skyrl-visgym Foreground",

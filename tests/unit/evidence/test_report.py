@@ -18,7 +18,7 @@ from rl.maze.walks import cells_of
 from tasks.evidence.exhibits import make_exhibits
 from tasks.evidence.pictures import save_png, solve_rate_curve, training_curve
 from tasks.evidence.replays import Player
-from tasks.evidence.report import as_markdown, curl_lines, in_one_line, write_report
+from tasks.evidence.report import artifact_url, as_markdown, curl_lines, in_one_line, page_url, write_report
 from tasks.evidence.report import make_report as make_run_report
 from tasks.evidence.settings import ReportSettings
 from tasks.evidence.walk_pictures import BAD, GOOD, contact_sheet, draw_walk, moving_walk, save_gif, telling_mazes
@@ -37,7 +37,7 @@ from tasks.run import StageBook
 from tasks.settings import dotted
 from tasks.training.best import choose_best
 from tasks.training.figures import REWARD
-from tests.recording import recording
+from tests.recording import RecordingLog, recording
 from tests.unit.samples import RULES, SEEDS, certificate_of, report, trained, walk
 
 NUMBERS = {
@@ -105,6 +105,8 @@ def test_what_can_be_looked_at_goes_to_mlflow_and_is_linked_from_the_report(tmp_
     files = [event for event in events if event.startswith("log ")]
     assert files == [
         "log report.json",
+        "log evaluations/served.json",
+        "log judge/candidate.json",
         "log pictures/solve_rate.png",
         "log pictures/training.png",
         "log pictures/replays.png",
@@ -197,7 +199,7 @@ def test_the_report_has_the_published_schema() -> None:
             name: {"path_efficiency": 1.0, "solved_by_turns_needed": found["solved_by_turns_needed"]}
             for name, found in document["walks"].items()
         },
-        "served": {"url": "http://llm", "base_model_id": "tiny", "adapter_model_id": "tiny:r-step-4"},
+        "served": {"url": "http://llm", "base_model_id": "tiny", "adapter_model_id": "tiny:r-step-4", "away_s": 0.0},
         "timings_s": {"train": 12.3},
         "wall_s": 12.5,
     }
@@ -236,6 +238,15 @@ def served() -> ServedRun:
         ),
         evaluation=report(4, 40),
     )
+
+
+def test_files_are_linked_where_mlflow_shows_them_and_where_it_gives_them_out() -> None:
+    url = "http://m:5000/#/experiments/1/runs/p?workflowType=machine_learning"
+    context = replace(recording()[0], run=RecordingLog([], "p", url))
+    assert page_url(context, "replays/a.html") == (
+        "http://m:5000/#/experiments/1/runs/p/artifacts/replays/a.html?workflowType=machine_learning"
+    )
+    assert artifact_url(context, "replays/a.html") == "http://m:5000/get-artifact?path=replays/a.html&run_uuid=p"
 
 
 def test_settings_become_dotted_parameters() -> None:

@@ -1,20 +1,18 @@
 """Everything outside of a retrain run, small: a cluster whose jobs are done when they are read, an endpoint that walks
-two mazes, S3 (moto), MLflow's registry on SQLite and its runs in memory. What each job leaves behind is what the real
+two mazes (small_models.py), S3 (moto), MLflow (small_tracking.py). What each job leaves behind is what the real
 one leaves.
 
 Rules and refusals: Ray's JobSubmissionClient refuses a used id (dashboard/modules/job/job_manager.py), Serve's REST API
-answers as in tests/unit/release/test_endpoint.py, an OpenAI-compatible server names who answered.
+answers as in tests/unit/release/test_serve_rest.py, an OpenAI-compatible server names who answered.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import shlex
-import sqlite3
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,103 +20,15 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
-import numpy as np
-from safetensors.numpy import save_file
-
 from rl.events import Checked, Evaluated, Event, Metrics, Probed, Resumed, Saved
 from rl.grpo.settings import TrainJob
-from rl.maze.episode import Episode
-from rl.maze.eval_set import EvalSet, load_eval_set, write_eval_set
-from rl.maze.grid import Direction, generate_maze, shortest_path
-from rl.maze.prompts import Move, Stop, action_text
-from rl.maze.run_mazes import prepare_mazes
-from rl.maze.score import EvalReport, EvalRules, Outcome, make_report
 from rl.proof.questions import probe_conversations
 from rl.proof.settings import ProbeJob
 from rl.readiness.settings import CHECKS
-from rl.settings import DataSettings, MazeSettings
-from serving.adapter import file_sha256
 from serving.publish import PublishJob, publish
 from serving.store_check import CHECK as STORE_CHECK
-from tasks.run import Dataset, MadeModel
-from tests.every_cut import elsewhere, outside
-
-STOPS = action_text(Stop())
-MODULE = "model.language_model.layers.0.self_attn.q_proj"
-LOGPROBS = {"base": -0.5, "adapter": -0.25}
-
-
-def two_mazes(folder: Path, whole: Path = Path("rl/eval_sets/maze_2d_7x9.json")) -> tuple[Path, EvalSet]:
-    """An evaluation set of the two mazes with the shortest ways."""
-    eval_set = load_eval_set(whole)
-    shortest = sorted(eval_set.mazes, key=lambda maze: (maze.turns_needed, maze.seed))[:2]
-    small = eval_set.model_copy(update={"mazes": tuple(shortest)})
-    write_eval_set(small, folder / "two.json")
-    return folder / "two.json", small
-
-
-def base_model(folder: Path) -> Path:
-    """A base of one matrix."""
-    folder.mkdir()
-    save_file({f"{MODULE}.weight": np.ones((6, 4), np.float32)}, folder / "model.safetensors")
-    return folder
-
-
-def export(folder: Path) -> dict[str, str]:
-    """An adapter of that base, as training exports one; file name -> digest."""
-    folder.mkdir(parents=True, exist_ok=True)
-    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": ["q_proj"]}
-    (folder / "adapter_config.json").write_text(json.dumps(config))
-    sides = {"A": np.ones((2, 4), np.float32), "B": np.ones((6, 2), np.float32)}
-    tensors = {f"base_model.model.{MODULE}.lora_{side}.weight": tensor for side, tensor in sides.items()}
-    save_file(tensors, folder / "adapter_model.safetensors")
-    return {path.name: file_sha256(path) for path in sorted(folder.iterdir())}
-
-
-class Player:
-    """The base stops at once; the adapter knows the way of every picture that lies on one."""
-
-    def __init__(self, eval_set: EvalSet, maze: MazeSettings, max_turns: int) -> None:
-        self.ways: dict[str, str] = {}
-        self._maze, self._max_turns = maze, max_turns
-        self.outcomes = self.learn(eval_set)
-
-    def learn(self, mazes: EvalSet) -> dict[str, list[Outcome]]:
-        """The ways of these mazes; what base and adapter make of them."""
-        outcomes: dict[str, list[Outcome]] = {"base": [], "adapter": []}
-        for row in mazes.mazes:
-            moves = shortest_path(generate_maze(row.seed, self._maze.height, self._maze.width))
-            replies = [*(action_text(Move(move)) for move in moves), STOPS]
-            for who, said in (("adapter", replies), ("base", [STOPS])):
-                episode = Episode(row.seed, self._maze, "tolerant", self._max_turns)
-                seen = episode.start()
-                for reply in said:
-                    if who == "adapter":
-                        self.ways[base64.b64encode(seen.png).decode()] = reply
-                    if not seen.done:
-                        seen = episode.step(reply)
-                outcomes[who].append(episode.outcome())
-                episode.close()
-        return outcomes
-
-    def reply(self, who: str, messages: list[Any]) -> str:
-        if who == "base":
-            return STOPS
-        picture = next(part for part in messages[-1]["content"] if part["type"] == "image_url")
-        return self.ways.get(picture["image_url"]["url"].partition(",")[2], action_text(Move(Direction(0))))
-
-    def report(self, who: str, step: int, data: DataSettings, max_reply_tokens: int) -> EvalReport:
-        eval_set = prepare_mazes(data).eval_set
-        seeds = [row.seed for row in eval_set.mazes]
-        rules = EvalRules(
-            eval_set_sha256=eval_set.sha256,
-            maze=data.maze,
-            max_turns=data.max_turns,
-            parsing=data.parsing,
-            max_reply_tokens=max_reply_tokens,
-            temperature=0.0,
-        )
-        return make_report(step, rules, "policy", seeds, self.outcomes[who])
+from tests.every_cut import elsewhere
+from tests.unit.flows.small_models import LOGPROBS, Player, export
 
 
 @dataclass
@@ -301,72 +211,3 @@ def _serve_details(document: dict[str, Any] | None) -> dict[str, Any]:
     (wanted,) = document["applications"]
     running = {"status": "RUNNING", "deployed_app_config": wanted, "last_deployed_time_s": 1, "deployments": {}}
     return {"http_options": document["http_options"], "applications": {wanted["name"]: running}}
-
-
-class Runs:
-    """MLflow's runs of one pipeline run: the verbs of tasks/run.py RunLog, as MLflow keeps what it is told."""
-
-    url = "http://mlflow/#/run"
-
-    def __init__(self, run_id: str = "p") -> None:
-        self.run_id = run_id
-        kinds = ("params", "metrics", "texts", "files", "tags", "inputs", "tables", "models")
-        self.kept: dict[str, dict[Any, Any]] = {kind: {} for kind in kinds}
-        self.children: dict[str, Runs] = {}
-
-    def params(self, params: Mapping[str, Any]) -> None:
-        self.kept["params"] = {**params, **self.kept["params"]}
-
-    def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        self.kept["metrics"] = {**{(step, key): value for key, value in values.items()}, **self.kept["metrics"]}
-
-    def text(self, text: str, artifact_path: str) -> None:
-        self.kept["texts"][artifact_path] = text
-
-    def file(self, path: Path, folder: str) -> None:
-        self.kept["files"][f"{folder}/{path.name}"] = True
-
-    def tags(self, tags: Mapping[str, str]) -> None:
-        self.kept["tags"].update(tags)
-
-    def read(self, artifact_path: str) -> str | None:
-        return self.kept["texts"].get(artifact_path)
-
-    def inputs(self, datasets: Sequence[Dataset]) -> None:
-        self.kept["inputs"].update({(one.name, one.digest): one.context for one in datasets})
-
-    def table(self, rows: Sequence[Mapping[str, Any]], artifact_path: str) -> None:
-        self.kept["tables"][artifact_path] = [dict(row) for row in rows]
-
-    def model(self, made: MadeModel) -> None:
-        """MLflow finds the model by its name and run, and keeps each figure once."""
-        self.kept["models"].setdefault(made.name, made)
-
-    def begin(self) -> None:
-        self.kept["tags"].pop("status", None)
-
-    def end(self, status: str) -> None:
-        self.kept["tags"].setdefault("status", status)
-        for child in self.children.values():
-            child.kept["tags"].setdefault("status", status)
-
-    def child(self, role: str, tags: Mapping[str, str]) -> Runs:
-        name = "-".join([role, *tags.values()])
-        return outside(self.children.setdefault(name, Runs(name)))
-
-
-def registry(database: Path) -> dict[str, Any]:
-    """What MLflow's registry holds: models, adapters with their tags, aliases."""
-    with closing(sqlite3.connect(database)) as rows:
-        return {
-            "models": sorted(name for (name,) in rows.execute("SELECT name FROM registered_models")),
-            "tags": sorted(rows.execute("SELECT name, version, key, value FROM model_version_tags").fetchall()),
-            "aliases": sorted(rows.execute("SELECT name, alias, version FROM registered_model_aliases").fetchall()),
-        }
-
-
-def emptied(database: Path) -> None:
-    """A registry without models; making a database anew takes MLflow seconds."""
-    with closing(sqlite3.connect(database)) as rows, rows:
-        for table in ("registered_model_aliases", "model_version_tags", "model_versions", "registered_models"):
-            rows.execute(f"DELETE FROM {table}")

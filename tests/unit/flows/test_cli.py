@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+import flows.cli.command
 import flows.cli.main
 import flows.cli.run
 import flows.cli.services
@@ -64,7 +65,7 @@ REPORT: dict[str, Any] = {
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers that nobody asks, and none of this machine looked for; what a command sets goes with its test."""
     monkeypatch.setattr(flows.cli.services, "_running", dict)
-    quiet = {"PROJECT_DIR": str(Path.cwd()), "PREFECT_HOME": "unused", **flows.cli.main.KEEP_QUIET}
+    quiet = {"PROJECT_DIR": str(Path.cwd()), "PREFECT_HOME": "unused", **flows.cli.command.KEEP_QUIET}
     for name, value in {**ADDRESSES, **quiet}.items():
         monkeypatch.setenv(name, value)
 
@@ -142,10 +143,9 @@ def test_a_bad_knob_is_one_line_in_plain_words_and_nothing_is_started(
 
 
 def test_an_unknown_profile_is_answered_with_those_that_there_are() -> None:
-    code, text = typed("run", "moon")
-    assert code == 2
-    assert "error: there is no retrain/moon; there are " in text
-    assert "retrain/local" in text
+    assert typed("run", "moon") == (2, "error: retrain has no profile moon, it has hyperpod, local, local-long\n")
+    assert typed("run", "locl")[1].endswith("it has hyperpod, local, local-long; was local meant?\n")
+    assert "error: there is no retune/local; there are base-model/local" in typed("run", "retune/local")[1]
 
 
 def test_services_that_do_not_run_are_named_with_the_command_that_starts_them(monkeypatch: pytest.MonkeyPatch) -> None:

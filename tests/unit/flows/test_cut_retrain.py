@@ -29,18 +29,9 @@ from tasks.settings import dotted
 from tests.every_cut import every_cut, outside
 from tests.moto_server import moto_server
 from tests.recording import RecordingPage
-from tests.unit.flows.small_world import (
-    Here,
-    JobsOf,
-    Player,
-    Runs,
-    World,
-    base_model,
-    emptied,
-    loopback,
-    registry,
-    two_mazes,
-)
+from tests.unit.flows.small_models import Player, base_model, two_mazes
+from tests.unit.flows.small_tracking import Runs, emptied, registry
+from tests.unit.flows.small_world import Here, JobsOf, World, loopback
 
 pytestmark = pytest.mark.slow_s(95)
 RUN = "cut"
@@ -80,7 +71,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         s3 = boto3.client("s3")
         s3.create_bucket(Bucket="models")
         _one_registry_client(patch, f"sqlite:///{folder / 'mlflow.db'}")
-        patch.setattr(tasks.jobs.ray_jobs, "JobSubmissionClient", lambda address: outside(JobsOf(here.world)))
+        patch.setattr(tasks.jobs.ray_jobs, "JobSubmissionClient", lambda address, headers: outside(JobsOf(here.world)))
         _plain_stages(patch)
         parameters = _small_run(folder)
         data = load_settings("retrain/local", _overrides(folder)).train.data
@@ -94,7 +85,7 @@ def _one_registry_client(patch: pytest.MonkeyPatch, uri: str) -> None:
     client = MlflowClient(uri)
     client.search_registered_models()
     for module in (tasks.release.aliases, tasks.clients.mlflow_check):
-        patch.setattr(module, "MlflowClient", lambda tracking_uri: client)
+        patch.setattr(module, "mlflow_client", lambda tracking_uri: client)
 
 
 def _plain_stages(patch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from flows.cli.overview import comparison, flow_runs_under_way, running_line, runs_table, services_table, under_way
+from flows.cli.overview import flow_runs_under_way, running_line, runs_table, services_table, under_way
 from tasks.clients.mlflow_history import PastRun
 
 
@@ -48,19 +48,6 @@ def test_the_last_runs_are_a_line_each_within_eighty_columns() -> None:
 
 def test_no_run_yet_says_how_to_make_one() -> None:
     assert text(runs_table([])) == ["no run yet; `maze-retrain run` makes one"]
-
-
-def test_a_comparison_shows_what_differs_and_what_came_of_it() -> None:
-    other = past("b", params={"train.grpo.max_steps": "16", "train.grpo.learning_rate": "0.0005"}, decision="reject")
-    lines = text(comparison([past("a"), other]))
-    assert "train.grpo.learning_rate 0.001 0.0005" in lines
-    assert not [line for line in lines if "max_steps" in line]
-    assert "best/solved 49 49" in lines
-    assert "promoted yes no" in lines
-
-
-def test_runs_with_the_same_settings_are_called_so() -> None:
-    assert text(comparison([past("a"), past("b")]))[0] == "their settings are the same"
 
 
 def test_a_run_under_way_says_its_step_the_time_left_and_how_it_does() -> None:

@@ -21,6 +21,7 @@ STAGES = [
     "order_training",
     "recall_training",
     "build_images",
+    "make_room_for_training",
     "create_training_cluster",
     "ensure_cluster",
     "check_readiness",
@@ -109,7 +110,7 @@ def test_a_training_that_is_finished_and_published_makes_no_cluster_and_lets_go_
 ) -> None:
     stages.recalled.append(Anything())
     flows.retrain.retrain.fn(**parameters)
-    skipped = STAGES[STAGES.index("create_training_cluster") : STAGES.index("release_training_cluster")]
+    skipped = STAGES[STAGES.index("make_room_for_training") : STAGES.index("release_training_cluster")]
     assert stages.events == [*(stage for stage in STAGES if stage not in skipped), "clean_up", "close"]
 
 

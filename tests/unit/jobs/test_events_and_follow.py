@@ -18,6 +18,7 @@ from rl.events import (
     OtherVersion,
     Progress,
     Resumed,
+    Rollouts,
     Saved,
     parse_line,
 )
@@ -70,6 +71,9 @@ class RecordingSinks:
 
     def wrote(self, name: str, text: str) -> None:
         self.heard.append(("wrote", name, text))
+
+    def rollouts(self, sample: Rollouts) -> None:
+        self.heard.append(("rollouts", sample.step, len(sample.rollouts)))
 
     def fault(self, fault: Fault) -> None:
         self.heard.append(("fault", fault.message))

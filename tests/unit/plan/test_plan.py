@@ -69,7 +69,12 @@ def test_hours_and_costs_follow_from_expectations_and_prices(settings: PlanFlowS
     }
     costs = costs_usd(10.0, settings.planned.hyperpod, settings.plan)
     assert costs == pytest.approx(
-        {"workers": 10 * 3 * 10.36, "head": 55.3, "shared file system": 10 / 730 * 1200 * 0.145}
+        {
+            "workers": 10 * 3 * 10.36,
+            "head": 55.3,
+            "serving beside it": 10 * 4.66,
+            "shared file system": 10 / 730 * 1200 * 0.145,
+        }
     )
 
 
@@ -192,3 +197,30 @@ def test_the_written_plan_is_what_the_flow_returns(monkeypatch: pytest.MonkeyPat
     assert text.count("not pinned yet") == 2
     cluster = yaml.safe_load((tmp_path / "ray-cluster.yaml").read_text())
     assert pods(cluster["spec"])[0]["containers"][0]["image"].endswith("/maze-train:built-by-the-run")
+
+
+def test_the_plan_places_every_pod_and_says_what_serving_costs_a_week(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tasks.plan.write, "skyrl_config", lambda job, python: ("trainer: {}\n", ""))
+    texts: dict[str, str] = {}
+    for kind, changes in (("own", {}), ("suspended", {"platform.hosting.serving": {"kind": "suspended"}})):
+        settings = planned(monkeypatch, **{"platform.plan.output_dir": str(tmp_path), **changes})
+        context, _ = recording("hyperpod")
+        made = tasks.plan.write.write_plan.fn(context, settings.plan, settings.planned, MAZES)
+        texts[kind] = tasks.plan.write.as_markdown(made)
+        hosting = settings.planned.hyperpod
+        pods = 1 + hosting.workers.count + 2
+        assert sum(map(len, made["placement"].values())) == pods
+        week = 168 * sum(group.usd_per_h for group in hosting.serving_groups)
+        assert made["serving"]["usd_per_week"] == pytest.approx(week, abs=0.01)
+        assert f"{week:.0f} USD a week until somebody removes it" in texts[kind]
+    assert "it answers while a run trains" in texts["own"]
+    assert "its endpoint is away while a run trains" in texts["suspended"]
+
+
+def test_a_pod_that_no_machine_can_take_is_named_in_the_plan_s_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = planned(monkeypatch, **{"platform.hosting.workers.num_cpus": 60})
+    found = checks(settings.planned.train, settings.planned.hyperpod, settings.plan, skyrl="")
+    failed = [check for check in found if not check.holds]
+    assert any("has no place" in check.found and "CPUs free" in check.found for check in failed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from pydantic import ValidationError
 from serving.publish import UploadFailed, try_store
 from tasks.checks import ToCheck, Unready, require_ready, run_checks, start_checks
 from tasks.clients.mlflow_check import try_registry, try_tracking
-from tasks.errors import ClusterNotReady, TrackingUnavailable
+from tasks.errors import AddressTaken, ClusterNotReady, TrackingUnavailable
 from tasks.readiness import check as readiness
 from tasks.readiness.check import check_readiness, others
 from tasks.readiness.settings import ReadinessSettings
@@ -80,6 +81,21 @@ def test_a_look_that_runs_into_its_own_limit_says_so() -> None:
 
     (found,) = run_checks([ToCheck("store", own_limit, "wait")], timeout_s=60.0)
     assert found.found == "TimeoutError: the read took 5 s"
+
+
+def test_an_error_of_ours_is_a_sentence_without_its_class_and_brings_its_own_remedy() -> None:
+    def fails(error: Exception) -> Callable[[], str]:
+        def look() -> str:
+            raise error
+
+        return look
+
+    errors = (AddressTaken("another process listens there"), Unready("it is Updating"), ValueError("no port"))
+    asked = [ToCheck("the address is free", fails(error), "look") for error in errors]
+    taken, updating, library = run_checks(asked, 5.0)
+    assert (taken.found, taken.remedy) == ("another process listens there", AddressTaken.todo)
+    assert (updating.found, updating.remedy) == ("it is Updating", "look")
+    assert (library.found, library.remedy) == ("ValueError: no port", "look")
 
 
 def test_the_nodes_are_asked_while_the_other_checks_run(monkeypatch: pytest.MonkeyPatch) -> None:

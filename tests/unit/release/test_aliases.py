@@ -25,7 +25,7 @@ from tasks.release.settings import ChampionSettings
 from tasks.settings import TrackingSettings
 from tests.moto_server import moto_server
 from tests.recording import recording
-from tests.unit.flows.small_world import export
+from tests.unit.flows.small_models import export
 from tests.unit.samples import SERVER, certificate_of
 
 
