@@ -50,8 +50,8 @@ def told(verbose: bool) -> Iterator[Console]:
     if not verbose:
         os.environ.update({name: value for name, value in KEEP_QUIET.items() if name not in os.environ})
         warnings.simplefilter("ignore")
-        # A line for each job that is over.
-        logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
+        # A line for each job that is over. Not by a level: the module sets its own when it is loaded, later than this.
+        logging.getLogger("ray.dashboard.modules.job.sdk").addFilter(_is_warning)
     try:
         enter_project()
         yield Console(highlight=False)
@@ -66,6 +66,10 @@ def told(verbose: bool) -> Iterator[Console]:
             raise
         first = next(iter(str(error).splitlines()), "")
         _fail(f"{type(error).__name__}: {first}; VERBOSE=1 shows where it comes from", FAILED)
+
+
+def _is_warning(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING
 
 
 def _fail(text: str, code: int) -> None:

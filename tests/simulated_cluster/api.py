@@ -5,15 +5,15 @@ from __future__ import annotations
 import copy
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.simulated_cluster.kuberay import reconcile
+from tests.simulated_cluster.loopback import on_loopback
 from tests.simulated_cluster.rbac import Asked, may, verb_of
 from tests.simulated_cluster.scheduler import run_pods, schedule
 from tests.simulated_cluster.schemas import KUBERAY, admitted
@@ -174,22 +174,5 @@ def simulated_cluster(folder: Path, operator: str = "1.7") -> Iterator[tuple[Wor
     """The cluster and a kubeconfig that leads to it."""
     world = World(Clock(), operator)
     world.parts = [reconcile, schedule, run_pods, reconcile]
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(world))
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "maze",
-        "contexts": [{"name": "maze", "context": {"cluster": "maze", "user": "me"}}],
-        "clusters": [{"name": "maze", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-        "users": [{"name": "me", "user": {"token": "t"}}],
-    }
-    path = folder / "kubeconfig"
-    path.write_text(json.dumps(document))
-    try:
-        yield world, str(path)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with on_loopback(folder, _handler(world)) as kubeconfig:
+        yield world, kubeconfig

@@ -49,7 +49,7 @@ class Replica:
             message = "ValueError: the prompt is longer than the maximum model length of 2048; <a.B object at 0x7f00>"
             yield ErrorResponse(error=ErrorInfo(message=message, code=400, type="BadRequestError"))
         if text == "broken":
-            raise RuntimeError("Cannot open /root/secret in ray.serve._private.replica.ServeReplica")
+            raise RuntimeError("Cannot open /models/inside in ray.serve._private.replica.ServeReplica")
         yield ChatCompletionResponse.model_validate(
             {
                 "model": body.model,

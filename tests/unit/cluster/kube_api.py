@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.simulated_cluster.loopback import on_loopback
 
 COLLECTION = re.compile(r"^/(?:api/v1|apis/ray\.io/v1)/namespaces/([^/]+)/([^/]+)$")
 ITEM = re.compile(r"^/(?:api/v1|apis/ray\.io/v1)/namespaces/([^/]+)/([^/]+)/([^/]+)$")
@@ -248,22 +249,5 @@ def _handler(fake: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
 def kubernetes_api(folder: Path) -> Iterator[tuple[FakeKubernetes, str]]:
     """The server and a kubeconfig that leads to it."""
     fake = FakeKubernetes()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(fake))
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "maze",
-        "contexts": [{"name": "maze", "context": {"cluster": "maze", "user": "me"}}],
-        "clusters": [{"name": "maze", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-        "users": [{"name": "me", "user": {"token": "t"}}],
-    }
-    path = folder / "kubeconfig"
-    path.write_text(json.dumps(document))
-    try:
-        yield fake, str(path)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with on_loopback(folder, _handler(fake)) as kubeconfig:
+        yield fake, kubeconfig
