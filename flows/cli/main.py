@@ -16,7 +16,7 @@ from flows.cli.command import champion_line, history, keep_services, require, ru
 
 HELP = """Retrain a maze agent: train it, serve it, keep it if it is better, and see what became of it.
 
-[bold]A first run[/bold], on this machine and without a GPU (about 15 minutes):
+[bold]A first run[/bold], on this machine and without a GPU (15 to 30 minutes):
 
     maze-retrain up
 
