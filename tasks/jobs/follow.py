@@ -135,8 +135,10 @@ class JobStory:
         if fatal:
             cause = f"{fatal.boundary}: {fatal.message}"
         else:
-            said = f", Ray says: {state.message.splitlines()[0]}" if state.message else ""
-            cause = "\n".join([f"it reported no fault that ended it{said}; its last lines:", *self.last_lines])
+            # Ray's sentence, without the announcement of the log that follows it.
+            said = state.message.partition("\n")[0].partition(", last available logs")[0]
+            told = f"it reported no fault that ended it{f', Ray says: {said}' if said else ''}"
+            cause = "\n".join([told, "its last lines:", *self.last_lines])
         survived = [f"{fault.boundary}: {fault.message}" for fault in own if not fault.fatal]
         history = f"\nbefore that it survived: {'; '.join(survived)}" if survived else ""
         return f"job {submission_id} is {state.status} at step {self.last_step}; {cause}{history}"

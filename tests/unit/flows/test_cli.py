@@ -211,13 +211,13 @@ def test_a_run_that_fails_ends_with_stage_cause_remedy_and_log(monkeypatch: pyte
         tell(Ended("run_training", "", "failed", "", 3.0))
         tell(Began("clean_up"))
         tell(Ended("clean_up", "", "completed", "nothing is left", 1.0))
-        raise TrainingJobFailed("job r-train-1 is FAILED at step 1; it reported no fault; its last lines:\na\nb")
+        raise TrainingJobFailed("job r-train-1 is FAILED at step 1; it reported no fault\nits last lines:\na\nb")
 
     code, text = run_of(monkeypatch, flow)
     assert code == 1
     assert text.splitlines()[-4:] == [
         "stage   run training",
-        "cause   job r-train-1 is FAILED at step 1; it reported no fault; its last lines:",
+        "cause   job r-train-1 is FAILED at step 1; it reported no fault",
         "do      read the end of the job's log, then run again under the same run_name: it goes on from its last "
         "checkpoint",
         "log     /runs/r/r-train-1.log",

@@ -251,7 +251,7 @@ def test_a_failed_job_ends_with_the_fault_it_reported() -> None:
 
 
 def test_a_job_that_died_without_a_word_ends_with_its_last_lines() -> None:
-    with pytest.raises(TrainingJobFailed, match=r"(?s)it reported no fault that ended it; its last lines:.*Killed"):
+    with pytest.raises(TrainingJobFailed, match=r"(?s)it reported no fault that ended it\nits last lines:.*Killed"):
         follow_job(FakeJobs([["\x1b[31mKilled\x1b[0m"]], ["FAILED"]), "j", RecordingSinks(), LIMITS)
 
 

@@ -87,5 +87,17 @@ def test_a_job_that_only_survived_faults_ends_with_its_last_lines() -> None:
     story, sinks = heard(begins(1, 0), Fault(boundary="training", message="step 3: not finite"))
     story.hear("Killed", sinks)
     said = story.why_it_ended("j", JobState("FAILED", ""))
-    assert said.startswith("job j is FAILED at step 0; it reported no fault that ended it; its last lines:\nKilled\n")
+    assert said.startswith("job j is FAILED at step 0; it reported no fault that ended it\nits last lines:\nKilled\n")
     assert said.endswith("before that it survived: training: step 3: not finite")
+
+
+def test_a_killed_job_s_first_line_is_a_sentence_of_its_own() -> None:
+    story, sinks = heard(begins(1, 0))
+    story.hear("step 3 begins", sinks)
+    rays = "Job entrypoint command failed with exit code -9, last available logs (truncated to 20,000 chars):"
+    assert story.why_it_ended("j", JobState("FAILED", f"{rays}\nstep 3 begins")).splitlines() == [
+        "job j is FAILED at step 0; it reported no fault that ended it, "
+        "Ray says: Job entrypoint command failed with exit code -9",
+        "its last lines:",
+        "step 3 begins",
+    ]
