@@ -78,6 +78,21 @@ def to_form(page: Page) -> Page:
     return page
 
 
+def submit(form: Page) -> None:
+    """Starts the run. As a person would, it presses the button again when the page says "Unknown error while creating
+    flow run": Prefect's server answers 503 while something else writes to its SQLite database."""
+    deadline, seen = time.monotonic() + 60, list[str]()
+    while time.monotonic() < deadline:
+        with form.expect_response(lambda answer: answer.url.endswith("/create_flow_run"), timeout=30_000) as said:
+            form.get_by_role("button", name="Submit").click()
+        if said.value.ok:
+            return
+        seen.append(f"{said.value.status} {said.value.text()[:200]}")
+        assert said.value.status == 503, seen
+        time.sleep(2)
+    raise AssertionError(f"no run was started: {seen}")
+
+
 def begun(prefect: Prefect, before: set[str]) -> dict[str, Any] | None:
     return next((run for run in prefect.runs() if run["id"] not in before and run["run_count"]), None)
 
@@ -104,25 +119,23 @@ def test_a_bad_value_is_refused_with_the_reason_and_starts_nothing(form: Page, p
     assert len(prefect.runs()) == before
 
 
-def test_knobs_that_do_not_go_together_end_the_run_before_any_stage_with_the_reason(
-    form: Page, prefect: Prefect
+@pytest.mark.parametrize(
+    ("mazes_per_step", "reason"), [(6, "6 is not a multiple of 4"), (4096, "4096 is greater than the maximum of 1024")]
+)
+def test_a_knob_that_does_not_fit_the_platform_is_refused_with_the_reason_and_starts_nothing(
+    form: Page, prefect: Prefect, mazes_per_step: int, reason: str
 ) -> None:
-    before = {run["id"] for run in prefect.runs()}
-    form.locator("input[type=number]").nth(5).fill("5")
+    before = len(prefect.runs())
+    form.locator("input[type=number]").nth(1).fill(str(mazes_per_step))
     form.get_by_role("button", name="Submit").click()
-
-    def ended() -> dict[str, Any] | None:
-        return next((run for run in prefect.runs() if run["id"] not in before and run["state_type"] == "FAILED"), None)
-
-    run = until(ended, "the refusal")
-    assert "no step up to 16 has both an evaluation (every 5) and an export (every 4)" in run["state"]["message"]
-    assert prefect.filtered("task_runs", flow_runs={"id": {"any_": [run["id"]]}}) == []
+    form.get_by_text(reason).first.wait_for()
+    assert len(prefect.runs()) == before
 
 
 def test_a_run_from_the_form_has_its_knobs_and_the_deployment_s_platform(form: Page, prefect: Prefect) -> None:
     before = {run["id"] for run in prefect.runs()}
     form.locator("input[type=number]").nth(6).fill("8")
-    form.get_by_role("button", name="Submit").click()
+    submit(form)
     run = until(lambda: begun(prefect, before), "a worker begins the run")
     assert run["parameters"]["knobs"]["export_interval"] == 8
     deployment = prefect.get("/deployments/name/retrain/local")
@@ -137,7 +150,7 @@ def test_somebody_who_knows_only_prefect_starts_four_steps_in_a_minute(page: Pag
     row.get_by_role("link", name="local").first.click(timeout=60_000)
     form = to_form(page)
     form.locator("input[type=number]").first.fill("4")
-    form.get_by_role("button", name="Submit").click()
+    submit(form)
     run = until(lambda: begun(prefect, before), "a worker begins the run")
     took_s = prefect.register_s + time.monotonic() - began_s
     print(f"registered in {prefect.register_s:.0f} s, a run of four steps began after {took_s:.0f} s")
