@@ -25,9 +25,10 @@ class Knobs(Settings):
     temperature: float = Field(gt=0, le=10)
     """Randomness of play in training, above 0 (1 plays as the model thinks). Evaluation is always greedy."""
     eval_interval: int = Field(ge=1, title="Evaluation interval (steps)")
-    """The 64 fixed mazes are played before training and every so many steps."""
+    """The 64 fixed mazes are played before training, every so many steps, and after the last one."""
     export_interval: int = Field(ge=1, title="Export interval (steps)")
-    """Checkpoint and adapter are saved every so many steps. Only a step that is evaluated too can be served."""
+    """Checkpoint and adapter are saved every so many steps, and after the last one. A step can be served if it is
+    evaluated too; the last one always is."""
     seed: int = Field(ge=0)
     """Another seed plays other mazes in another order, with other luck."""
     promote: bool

@@ -29,6 +29,8 @@ class InParts(Settings):
 
     knob_paths: ClassVar[Mapping[str, str]] = {}
     """Knob -> where it belongs in these settings."""
+    knob_bounds: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """Knob -> JSON schema's keyword -> the platform's setting that bounds it."""
 
     @classmethod
     def of(cls, platform: Mapping[str, Any], knobs: Settings | None = None) -> Self:
@@ -72,6 +74,35 @@ def platform_schema(whole: type[InParts]) -> dict[str, Any]:
         del place["properties"][last]
         place["required"] = [name for name in place.get("required", []) if name != last]
     return schema
+
+
+def bounds(whole: type[InParts], platform: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """JSON schemas of a deployment's parameters, in which its platform bounds its knobs.
+
+    Each holds as long as the platform's setting is this deployment's, so that whoever sets both is not refused.
+    """
+
+    def within(path: str, schema: dict[str, Any]) -> dict[str, Any]:
+        for key in reversed(path.split(".")):
+            schema = {"properties": {key: schema}}
+        return schema
+
+    return [
+        {
+            "if": within(f"platform.{path}", {"const": at(platform, path)}),
+            "then": within(f"knobs.{knob}", {keyword: at(platform, path)}),
+        }
+        for knob, bounded in whole.knob_bounds.items()
+        for keyword, path in bounded.items()
+    ]
+
+
+def at(document: Mapping[str, Any], path: str) -> Any:
+    """What a dotted path leads to."""
+    found: Any = document
+    for part in path.split("."):
+        found = found[part]
+    return found
 
 
 def told_for(path: str, knob_paths: Mapping[str, str]) -> str:

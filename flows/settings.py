@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import model_validator
 
-from flows.parts import InParts, PlatformOf
+from flows.parts import InParts, PlatformOf, at
 from rl.base_model.settings import BaseModelSettings
 from rl.grpo.settings import TrainSettings
 from rl.proof.settings import Questions
@@ -48,6 +48,9 @@ class RetrainSettings(InParts):
         "seed": "train.grpo.seed",
         "promote": "gate.promote",
         "note": "report.note",
+    }
+    knob_bounds: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "mazes_per_step": {"multipleOf": "train.grpo.mini_batch_mazes", "maximum": "train.data.num_train_mazes"},
     }
 
     run_name: RunNameOrEmpty = ""
@@ -93,7 +96,7 @@ class RetrainSettings(InParts):
     def params(self, run_name: str) -> dict[str, Any]:
         """What MLflow keeps: every setting by its path; knobs, and what follows from them, by bare names."""
         train, document = self.train, self.model_dump(mode="json")
-        knobs = {name: _at(document, path) for name, path in self.knob_paths.items()}
+        knobs = {name: at(document, path) for name, path in self.knob_paths.items()}
         resolved = {
             "run_name": run_name,
             "profile": self.report.profile,
@@ -328,14 +331,6 @@ class CompareFlowSettings(InParts, CompareSettings):
     """Everything the compare flow needs."""
 
     knob_paths: ClassVar[Mapping[str, str]] = {"runs": "runs"}
-
-
-def _at(document: Mapping[str, Any], path: str) -> Any:
-    """What a dotted path leads to."""
-    found: Any = document
-    for part in path.split("."):
-        found = found[part]
-    return found
 
 
 RetrainPlatform = Annotated[dict[str, Any], PlatformOf(RetrainSettings)]

@@ -110,9 +110,10 @@ class TrainSettings(Settings):
     engine: EngineSettings
     grpo: GrpoSettings
     eval_interval: int = Field(default=10, ge=1)
-    """Evaluate every so many steps, and before training."""
+    """Evaluate every so many steps, before training and after the last step (SkyRL's rule)."""
     export_interval: int = Field(default=20, ge=1)
-    """Full checkpoint and HF LoRA export every so many steps."""
+    """Full checkpoint and HF LoRA export every so many steps, and after the last step (SkyRL's rule): so at least one
+    step has both an evaluation and an export, whatever the intervals are."""
     max_checkpoints_to_keep: int = -1
     """Newest checkpoints kept; -1 keeps all."""
     restart: bool = False
@@ -169,12 +170,6 @@ class TrainSettings(Settings):
         if self.data.num_train_mazes < self.grpo.mazes_per_step:
             raise ValueError(
                 f"data.num_train_mazes {self.data.num_train_mazes} is less than one step's {self.grpo.mazes_per_step}"
-            )
-        exported = range(self.export_interval, self.grpo.max_steps + 1, self.export_interval)
-        if exported and not any(step % self.eval_interval == 0 for step in exported):
-            raise ValueError(
-                f"no step up to {self.grpo.max_steps} has both an evaluation (every {self.eval_interval}) and an "
-                f"export (every {self.export_interval}); choose intervals with a common multiple"
             )
         if self.engine.device == "cpu" and self.engine.colocate:
             raise ValueError("engine.colocate needs sleep mode, which vLLM has on GPUs only; set it to false on cpu")

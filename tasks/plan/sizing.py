@@ -67,7 +67,7 @@ def sizes(train: TrainSettings, model: BaseModelFacts) -> Sizes:
 
 def durations_h(train: TrainSettings, plan: PlanSettings) -> dict[str, float]:
     """Expected hours of each part, from the plan's expectations."""
-    evaluations = train.grpo.max_steps // train.eval_interval + 1
+    evaluations = -(-train.grpo.max_steps // train.eval_interval) + 1
     parts = {
         "start": plan.expected_start_s,
         "steps": train.grpo.max_steps * plan.expected_step_s,

@@ -30,8 +30,8 @@ def choose_best(run: TrainedRun) -> BestStep:
     if 0 not in evaluations or not both:
         raise NothingToExport(
             f"run {run.run_name} has evaluations at steps {sorted(evaluations)} and exports at {sorted(exports)}; the "
-            "base (step 0) and a step with both are needed: choose eval_interval and "
-            "export_interval with a common multiple"
+            "base (step 0) and a step with both are needed, and the last step of a training has both: run again under "
+            "the same run_name, it goes on from its last checkpoint"
         )
     best = max(both, key=lambda step: (evaluations[step].num_solved, -step))
     return BestStep(run=run, base=evaluations[0], best=evaluations[best], export=exports[best])

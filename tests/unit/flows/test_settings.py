@@ -13,6 +13,7 @@ from prefect.utilities.schema_tools import ValidationError, validate
 from prefect.utilities.templating import apply_values
 
 from flows.deployments import UnknownDeployment, deployments, job_env, load_deployment, load_settings
+from flows.parts import bounds
 from flows.refusals import SettingsRefused
 from flows.settings import RetrainSettings
 from rl.grpo.config_table import RunDirs, skyrl_overrides
@@ -70,6 +71,26 @@ def test_prefect_s_server_takes_every_deployment_as_it_is_filled_in(name: str) -
 
 @pytest.mark.usefixtures("addresses")
 @pytest.mark.parametrize(
+    ("mazes_per_step", "mini_batch", "reason"),
+    [(6, 4, "6 is not a multiple of 4"), (2048, 4, "2048 is greater than the maximum of 1024"), (8, 4, ""), (6, 3, "")],
+)
+def test_prefect_s_server_refuses_a_knob_that_does_not_fit_the_deployment_s_platform(
+    mazes_per_step: int, mini_batch: int, reason: str
+) -> None:
+    flow, _ = load_deployment("retrain/local", {})
+    given = apply_values(copy.deepcopy(deployments()["retrain/local"]["parameters"]), {})
+    conditions = bounds(RetrainSettings, given["platform"])
+    schema = {**parameter_schema(flow).model_dump_for_openapi(), "allOf": conditions}
+    given["knobs"]["mazes_per_step"] = mazes_per_step
+    given["platform"]["train"]["grpo"]["mini_batch_mazes"] = mini_batch
+    refusals = validate(given, schema)
+    assert [(error.json_path, error.message) for error in refusals] == (
+        [("$.knobs.mazes_per_step", reason)] if reason else []
+    )
+
+
+@pytest.mark.usefixtures("addresses")
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         (
@@ -77,7 +98,6 @@ def test_prefect_s_server_takes_every_deployment_as_it_is_filled_in(name: str) -
             "platform.train.grpo.learning_rat: there is no such setting; was learning_rate meant",
         ),
         ({"platform.train.lora.rank": 64}, "lora.rank is 64, the engine serves at most engine.max_lora_rank 32"),
-        ({"eval_interval": 5}, r"no step up to 16 has both an evaluation \(every 5\) and an export \(every 4\)"),
         ({"platform.train.engine.colocate": True}, "engine.colocate needs sleep mode"),
         ({"platform.train.grpo.mini_batch_mazes": 3}, "mazes_per_step 8 must be a multiple of grpo.mini_batch_mazes 3"),
         ({"platform.train.data.num_train_mazes": 4}, "num_train_mazes 4 is less than one step's 8"),

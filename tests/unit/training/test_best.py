@@ -26,7 +26,7 @@ def test_the_best_step_has_both_an_evaluation_and_an_export(
 
 @pytest.mark.parametrize(("solved", "exported"), [({0: 1, 10: 2}, [8]), ({10: 2}, [10]), ({0: 1}, [])])
 def test_a_run_without_such_a_step_says_what_is_missing(solved: dict[int, int], exported: list[int]) -> None:
-    with pytest.raises(NothingToExport, match="choose eval_interval and export_interval with a common multiple"):
+    with pytest.raises(NothingToExport, match="run again under the same run_name"):
         choose_best(trained(solved, exported))
 
 
