@@ -18,6 +18,7 @@ from typing import Any
 from rl.maze.score import EvalReport
 from tasks.clients.mlflow_evidence import USD
 from tasks.clients.mlflow_runs import MlflowRuns
+from tasks.clients.mlflow_view import all_runs_url
 from tasks.evidence.mlflow_log import Address, KeptLog, MlflowTaker
 from tasks.evidence.outbox import Outbox
 from tasks.evidence.prefect_attempts import attempts_of, own_flow_run_id
@@ -70,7 +71,8 @@ def tracked_run(
         context = _context(run_name, run, PrefectPage(run_name, to_page.put), logs_dir)
         context.page.say(f"MLflow: {run.url}")
         if links:
-            told = [f"- {name}: [{address}]({address})" for name, address in {"MLflow": run.url, **links}.items()]
+            places = {"MLflow": run.url, "MLflow, all runs": all_runs_url(run.url), **links}
+            told = [f"- {name}: [{address}]({address})" for name, address in places.items()]
             context.page.markdown("links", "\n".join(told), "where to look")
         if changed:
             _tell_what_changed(context, params, changed)
