@@ -11,10 +11,10 @@ DECISION_TAG = "maze.decision"
 EXPERIMENT_TAGS = {
     "mlflow.experimentKind": "custom_model_development",
     "mlflow.note.content": (
-        "Agents that walk 2D mazes from pictures, retrained. *Views > Retrainings* above has the columns that matter. "
-        "Tick runs and press *Compare*: their curves lie over each other. One run a retraining, with the curves that "
-        "led to its result; its attempts at training, with every number of SkyRL's, are its children. What each name "
-        "means: docs/mlflow.md."
+        "Agents that walk 2D mazes from pictures, retrained. *Views > Retrainings* above has the columns and charts "
+        "that matter. Tick two runs and press *Compare* for what differs in them. One run a retraining, with the "
+        "curves that led to its result; its attempts at training, with every number of SkyRL's, are its children. What "
+        "each name means: docs/mlflow.md."
     ),
 }
 """What MLflow's page says of the experiment, where this project made it; the page shows one line of it at first."""

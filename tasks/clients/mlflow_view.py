@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 from tasks.clients.mlflow_names import DECISION_TAG, ROLE_TAG, TRAINING_PAGES
 
@@ -24,6 +25,13 @@ COLUMNS = {
 }
 """From left to right."""
 LETTER_PX, MARGIN_PX = 7, 30
+LINES = (
+    *("eval/solve_rate", "train/reward", "train/solve_rate"),
+    *("train/groups_without_signal", "train/policy_drift", "time/step_s"),
+)
+BARS = ("judge/solve_rate", "judge/gain")
+"""Charts that stand above the others, which MLflow makes of all other metrics."""
+SECTION = "What matters"
 
 
 def view_document(now_ms: int | None = None) -> str:
@@ -36,9 +44,21 @@ def view_document(now_ms: int | None = None) -> str:
         "selectedColumns": list(columns),
         "columnOrder": list(columns),
         "columnWidths": {column: MARGIN_PX + LETTER_PX * len(name) for column, name in columns.items()},
+        "compareRunCharts": [_chart("LINE", name) for name in LINES] + [_chart("BAR", name) for name in BARS],
+        "compareRunSections": [{"uuid": SECTION, "name": SECTION, "display": True, "isReordered": True}],
+        # Else sections stand in the order of their names.
+        "isAccordionReordered": True,
     }
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     return json.dumps({"name": VIEW_NAME, "createdAt": now_ms, "updatedAt": now_ms, "state": json.dumps(state)})
+
+
+def _chart(kind: str, metric: str) -> dict[str, Any]:
+    """A card of the page's chart view; lines lie over the training steps."""
+    chart = {"type": kind, "uuid": metric, "metricSectionId": SECTION, "metricKey": metric, "displayName": metric}
+    line = {"xAxisKey": "step", "useGlobalXaxisKey": True, "lineSmoothness": 0, "range": {}}
+    # The page would make lines of its own bars where a metric has a step above 0.
+    return {**chart, "runsCountToCompare": 10, "isGenerated": kind == "LINE", **(line if kind == "LINE" else {})}
 
 
 def all_runs_url(run_url: str) -> str:

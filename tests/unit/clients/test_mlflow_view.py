@@ -9,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from tasks.clients.mlflow_runs import MlflowRuns
-from tasks.clients.mlflow_view import COLUMNS, VIEW_TAG, all_runs_url, view_document
+from tasks.clients.mlflow_view import BARS, COLUMNS, LINES, VIEW_TAG, all_runs_url, view_document
 from tests.unit.evidence.made_runs import MadeRuns
 
 
@@ -27,6 +27,8 @@ def test_its_columns_are_what_runs_are_told(tmp_path: Path) -> None:
     told = {"tags": run.data.tags, "metrics": run.data.metrics, "params": {**run.data.params, "learning_rate": ""}}
     missing = {name for kind, names in COLUMNS.items() for name in names if name not in told[kind]}
     assert missing == {"cost/usd"}
+    # The recorded training is of a version that did not tell it.
+    assert {*LINES, *BARS} - run.data.metrics.keys() == {"train/groups_without_signal"}
     assert len(str(run.data.metrics["judge/solve_rate"])) <= 6
 
 
@@ -42,6 +44,7 @@ def test_it_has_the_form_that_mlflow_s_page_reads() -> None:
     assert state["selectedColumns"][:2] == ["tags.`maze.decision`", "metrics.`judge/solve_rate`"]
     assert state["columnOrder"] == state["selectedColumns"] == list(state["columnWidths"])
     assert state["searchFilter"] == "tags.`maze.role` = 'pipeline'"
+    assert {chart["metricSectionId"] for chart in state["compareRunCharts"]} == {state["compareRunSections"][0]["uuid"]}
     assert len(view_document()) < 5000, "the longest tag that MLflow takes"
 
 
