@@ -98,6 +98,12 @@ def about_judge(played: Evaluations) -> str:
     )
 
 
+def about_alone(report: EvalReport) -> str:
+    """The same for a player of whom nothing but this is known."""
+    played = f"{report.model_id} played them through its endpoint."
+    return f"{_sized(report, 'evaluation mazes')} {played} Click a maze to play it."
+
+
 def _sized(report: EvalReport, mazes: str) -> str:
     size = report.rules.maze
     return (

@@ -1,11 +1,19 @@
 const chosen = { one: 0, other: data.players.length - 1, filter: "all" };
+const isAlone = data.players.length === 1;
 const isSolved = (player, maze) => data.players[player].walks[maze].ending === "solved";
-const FILTERS = {
-  all: ["all", () => true],
+const PAIRED = {
   won: ["won", (maze) => !isSolved(chosen.one, maze) && isSolved(chosen.other, maze)],
   lost: ["lost", (maze) => isSolved(chosen.one, maze) && !isSolved(chosen.other, maze)],
   both: ["both solve it", (maze) => isSolved(chosen.one, maze) && isSolved(chosen.other, maze)],
   neither: ["neither", (maze) => !isSolved(chosen.one, maze) && !isSolved(chosen.other, maze)],
+};
+const ALONE = {
+  solved: ["solved", (maze) => isSolved(0, maze)],
+  unsolved: ["not solved", (maze) => !isSolved(0, maze)],
+};
+const FILTERS = {
+  all: ["all", () => true],
+  ...(isAlone ? ALONE : PAIRED),
   unsolvable: [`more than ${data.max_turns} turns needed`, (maze) => data.mazes[maze].turns_needed > data.max_turns],
 };
 const inFilter = (name) => data.mazes.map((_, maze) => maze).filter(FILTERS[name][1]);
@@ -71,5 +79,6 @@ for (const id of ["one", "other"]) {
   byId(id).value = chosen[id];
   byId(id).addEventListener("change", (event) => { chosen[id] = Number(event.target.value); showGrid(); });
 }
+document.querySelector(".compare").hidden = isAlone;
 showBehaviour();
 showGrid();

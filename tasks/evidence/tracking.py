@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rl.maze.score import EvalReport
 from tasks.clients.mlflow_evidence import USD
 from tasks.clients.mlflow_runs import MlflowRuns
 from tasks.clients.mlflow_view import all_runs_url
@@ -140,12 +139,6 @@ def _context(run_name: str, run: RunLog, page: Page, logs_dir: Path | None = Non
         tell=tell,
         logs_dir=logs_dir,
     )
-
-
-def keep_evaluation(context: RunContext, report: EvalReport) -> None:
-    """The figures and every maze's outcome."""
-    context.run.metrics(report.step, report.metrics())
-    context.run.text(report.model_dump_json(indent=1), "evaluation.json")
 
 
 class Unrecorded:
