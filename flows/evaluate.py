@@ -9,13 +9,14 @@ from prefect import flow
 from flows.knobs import EvaluateKnobs
 from flows.names import default_name
 from flows.settings import EvaluatePlatform, EvaluateSettings
-from tasks.evidence.tracking import keep_evaluation, tracked_run
+from tasks.evidence.evaluation import keep_evaluation
+from tasks.evidence.tracking import tracked_run
 from tasks.release.evaluate import evaluate_endpoint
 
 
 @flow(name="evaluate")
 def evaluate(knobs: EvaluateKnobs, platform: EvaluatePlatform) -> dict[str, Any]:
-    """Play the mazes and log the solve rate and every maze's outcome."""
+    """Play the mazes and log the solve rate, every maze's outcome and its replay."""
     settings = EvaluateSettings.of(platform, knobs)
     run_name = default_name("evaluate")
     params, tags = settings.model_dump(mode="json"), {"maze.model_id": settings.model_id}

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import model_validator
 
-from flows.parts import InParts, PlatformOf, at
+from flows.parts import InParts, PlatformOf
 from rl.base_model.settings import BaseModelSettings
 from rl.grpo.settings import TrainSettings
 from rl.proof.settings import Questions
@@ -30,7 +30,7 @@ from tasks.release.settings import (
     ProofSettings,
     ServeSettings,
 )
-from tasks.settings import JobSettings, TrackingSettings
+from tasks.settings import JobSettings, TrackingSettings, dotted
 
 
 class RetrainSettings(InParts):
@@ -94,9 +94,9 @@ class RetrainSettings(InParts):
         return JudgeMazesSettings(data=self.train.data, num_mazes=self.judge.num_mazes)
 
     def params(self, run_name: str) -> dict[str, Any]:
-        """What MLflow keeps: every setting by its path; knobs, and what follows from them, by bare names."""
-        train, document = self.train, self.model_dump(mode="json")
-        knobs = {name: at(document, path) for name, path in self.knob_paths.items()}
+        """What MLflow keeps: knobs, and what follows from them, by bare names; every other setting by its path."""
+        train, settings = self.train, dotted(self.model_dump(mode="json"))
+        knobs = {name: settings.pop(path) for name, path in self.knob_paths.items()}
         resolved = {
             "run_name": run_name,
             "profile": self.report.profile,
@@ -111,7 +111,7 @@ class RetrainSettings(InParts):
             "max_turns": train.data.max_turns,
             "usd_per_h": self.hosting.usd_per_h,
         }
-        return {**document, **knobs, **resolved}
+        return {**settings, **knobs, **resolved}
 
     @property
     def description(self) -> str:

@@ -68,6 +68,7 @@ class RecordingPage:
     def __init__(self, events: list[str]) -> None:
         self.events = events
         self.said: list[str] = []
+        self.markdowns: dict[str, str] = {}
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -82,6 +83,7 @@ class RecordingPage:
         self.events.append(f"table {key}")
 
     def markdown(self, key: str, text: str, description: str) -> None:
+        self.markdowns[key] = text
         self.events.append(f"markdown {key}")
 
     def picture(self, key: str, url: str) -> None:

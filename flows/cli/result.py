@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.words import duration
+from tasks.clients.mlflow_view import all_runs_url
 from tasks.evidence.report import curl_lines, judged
 
 DECISIONS = {
@@ -68,6 +69,7 @@ def places(report: Mapping[str, Any], flow_run_url: str, ray_url: str) -> list[t
     return [
         ("Prefect", flow_run_url),
         ("MLflow", report["mlflow"]["url"]),
+        ("all runs", all_runs_url(report["mlflow"]["url"])),
         ("Ray", ray_url),
         ("endpoint", f"{report['served']['url']}/v1"),
     ]

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from mlflow.entities import Run
 
 from tasks.clients.mlflow_client import mlflow_client
-from tasks.clients.mlflow_runs import PARENT_TAG, ROLE_TAG, RUN_NAME_TAG, told_apart
-
-DECISION_TAG = "maze.decision"
-"""What the gate decided, on the run in MLflow."""
+from tasks.clients.mlflow_names import DECISION_TAG, PARENT_TAG, ROLE_TAG, RUN_NAME_TAG
+from tasks.clients.mlflow_runs import told_apart
 
 
 @dataclass(frozen=True)

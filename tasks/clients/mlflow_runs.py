@@ -17,25 +17,19 @@ from mlflow.utils.validation import MAX_ENTITY_KEY_LENGTH, MAX_PARAM_VAL_LENGTH,
 
 from tasks.clients.mlflow_client import mlflow_client
 from tasks.clients.mlflow_inputs import log_inputs, log_model, log_table
+from tasks.clients.mlflow_names import (
+    EXPERIMENT_TAGS,
+    FLOW_RUNS_TAG,
+    LEFT_OUT_TAG,
+    PARENT_TAG,
+    ROLE_TAG,
+    RUN_NAME_TAG,
+    TRAINING_PAGES,
+)
+from tasks.clients.mlflow_view import VIEW_TAG, view_document
 from tasks.errors import TrackingRefused, TrackingUnavailable
 from tasks.run import Dataset, MadeModel
 
-RUN_NAME_TAG, ROLE_TAG, PARENT_TAG = "maze.run_name", "maze.role", "mlflow.parentRunId"
-FLOW_RUNS_TAG = "maze.flow_runs"
-"""Prefect's flow runs that worked on it, in order."""
-LEFT_OUT_TAG = "maze.metrics_left_out"
-EXPERIMENT_TAGS = {
-    "mlflow.experimentKind": "custom_model_development",
-    "mlflow.note.content": (
-        "Retraining of a vision-language agent that walks 2D mazes from pictures. One run a retraining, with the "
-        "curves that led to its result; its attempts at training, with every number of SkyRL's, are its children. "
-        "Tick runs and press Compare. What each name means: docs/mlflow.md."
-    ),
-}
-"""What MLflow's page says of the experiment, where this project made it."""
-TRAINING_PAGES = "?workflowType=machine_learning"
-"""End of an address in MLflow's pages: without it a newcomer's browser shows them as those of agents and prompts, a run
-among ``Evaluation runs`` (mlflow 3.17, js/build: the switch GenAI / Model training)."""
 _TO_ENCODE = re.compile(r"[^A-Za-z0-9_./ -]")
 _MAX_PARAMS_PER_BATCH = 100
 _MAX_METRICS_PER_BATCH = 1000
@@ -176,6 +170,9 @@ class MlflowRuns:
             self._experiment_id: str = (
                 found.experiment_id if found else self._client.create_experiment(experiment, tags=EXPERIMENT_TAGS)
             )
+            # Whoever changes this look in MLflow's page keeps it changed.
+            if found is None or VIEW_TAG not in found.tags:
+                self._client.set_experiment_tag(self._experiment_id, VIEW_TAG, view_document())
 
     def open(self, run_name: str, role: str, tags: Mapping[str, str], parent_id: str = "") -> MlflowRun:
         """Find the run that has this role for the pipeline run ``run_name``, as it is, or begin one.

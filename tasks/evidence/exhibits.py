@@ -1,4 +1,4 @@
-"""What a run can be looked at by: curves, contact sheet, moving walks, the page of replays. Records in, files out."""
+"""What a run can be looked at by: curves, contact sheet, moving walks, pages of replays. Records in, files out."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 from rl.maze.score import EvalReport
 from tasks.evidence.pictures import save_png, solve_rate_curve, training_curve
 from tasks.evidence.replays import Player, replay_page
+from tasks.evidence.rollout_replays import rollout_page
 from tasks.evidence.walk_pictures import contact_sheet, moving_walk, save_gif, telling_mazes
 from tasks.records import BestStep, Evaluations, ServedRun
 
+EVALUATIONS, JUDGED, TRAINED = "every evaluation maze", "every judge maze", "episodes of training"
 HOW_TO = "A maze is won where the second of the two compared solves it and the first does not. Click a maze to play it."
 
 
@@ -23,10 +25,8 @@ class Exhibits:
     """Key on the run's page -> picture."""
     walks: tuple[Path, ...]
     """A few mazes won and lost, moving."""
-    page: Path
-    """All evaluation mazes, to be played in a browser."""
-    judge_page: Path
-    """All judge mazes."""
+    pages: dict[str, Path]
+    """What can be played in a browser -> page."""
 
 
 def make_exhibits(folder: Path, profile: str, best: BestStep, outcome: ServedRun) -> Exhibits:
@@ -46,11 +46,24 @@ def make_exhibits(folder: Path, profile: str, best: BestStep, outcome: ServedRun
         for kind, numbers in telling_mazes(base, served).items()
         for number in numbers
     ]
-    page, judge_page = folder / "replays.html", folder / "judge.html"
-    page.write_text(replay_page(run.run_name, about(outcome.evaluation), players), encoding="utf-8")
-    judges = judge_players(best.best.step, outcome.played)
-    judge_page.write_text(replay_page(run.run_name, about_judge(outcome.played), judges), encoding="utf-8")
-    return Exhibits(pictures, tuple(walks), page, judge_page)
+    return Exhibits(pictures, tuple(walks), make_pages(folder, best, outcome))
+
+
+def make_pages(folder: Path, best: BestStep, outcome: ServedRun) -> dict[str, Path]:
+    """What can be played: evaluation mazes, judge mazes, and episodes of training where the run kept some."""
+    run, judges = best.run, judge_players(best.best.step, outcome.played)
+    pages = {
+        EVALUATIONS: (
+            folder / "replays.html",
+            replay_page(run.run_name, about(outcome.evaluation), players_of(best, outcome)),
+        ),
+        JUDGED: (folder / "judge.html", replay_page(run.run_name, about_judge(outcome.played), judges)),
+    }
+    if run.rollouts:
+        pages[TRAINED] = (folder / "rollouts.html", rollout_page(run.run_name, best.base.rules, run.rollouts))
+    for path, page in pages.values():
+        path.write_text(page, encoding="utf-8")
+    return {name: path for name, (path, _) in pages.items()}
 
 
 def players_of(best: BestStep, outcome: ServedRun) -> Sequence[Player]:
@@ -83,6 +96,12 @@ def about_judge(played: Evaluations) -> str:
         f"{_sized(played.candidate, 'judge mazes')} They chose no step, and they decided. All were played through the "
         f"endpoint ({played.base.model_id}, {played.candidate.model_id}). {HOW_TO}"
     )
+
+
+def about_alone(report: EvalReport) -> str:
+    """The same for a player of whom nothing but this is known."""
+    played = f"{report.model_id} played them through its endpoint."
+    return f"{_sized(report, 'evaluation mazes')} {played} Click a maze to play it."
 
 
 def _sized(report: EvalReport, mazes: str) -> str:

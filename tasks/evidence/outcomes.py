@@ -34,10 +34,7 @@ def judge_metrics(outcome: ServedRun) -> dict[str, float]:
     candidate, against = outcome.played.candidate, outcome.verdict.against_base
     low, high = wilson_interval(candidate.num_solved, candidate.num_mazes)
     gain_low, gain_high = against.interval
-    return {
-        **{f"judge/{name}_solved": report.num_solved for name, report in players(outcome.played).items()},
-        "judge/num_mazes": candidate.num_mazes,
-        "judge/ceiling": outcome.played.judge_set.ceiling,
+    figures = {
         "judge/solve_rate": candidate.solve_rate,
         "judge/solve_rate_low": low,
         "judge/solve_rate_high": high,
@@ -45,4 +42,11 @@ def judge_metrics(outcome: ServedRun) -> dict[str, float]:
         "judge/gain_low": gain_low,
         "judge/gain_high": gain_high,
         "judge/p_value": against.p_value,
+    }
+    return {
+        **{f"judge/{name}_solved": report.num_solved for name, report in players(outcome.played).items()},
+        "judge/num_mazes": candidate.num_mazes,
+        "judge/ceiling": outcome.played.judge_set.ceiling,
+        # MLflow's tables show all digits that a number has.
+        **{name: float(f"{value:.4g}") for name, value in figures.items()},
     }

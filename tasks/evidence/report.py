@@ -43,7 +43,7 @@ def show(context: RunContext, exhibits: Exhibits) -> None:
         context.page.picture(key, artifact_url(context, f"pictures/{picture.name}"))
     for walk in exhibits.walks:
         context.run.file(walk, "replays")
-    for page in (exhibits.page, exhibits.judge_page):
+    for page in exhibits.pages.values():
         context.run.file(page, "replays")
 
 
@@ -60,13 +60,12 @@ def page_url(context: RunContext, artifact_path: str) -> str:
 
 
 def replay_links(context: RunContext, exhibits: Exhibits) -> str:
-    """Markdown: where every maze can be played again."""
-    path, judged = (f"replays/{page.name}" for page in (exhibits.page, exhibits.judge_page))
-    return (
-        f"Replays of every maze, turn by turn: [in MLflow]({page_url(context, path)}), or "
-        f"[as a file]({artifact_url(context, path)}) that any browser opens without a server. The judge set's: "
-        f"[in MLflow]({page_url(context, judged)}), [as a file]({artifact_url(context, judged)}).\n"
-    )
+    """Markdown: where what was played can be played again."""
+    lines = ["Replays, turn by turn, in MLflow or as a file that any browser opens without a server:", ""]
+    for name, page in exhibits.pages.items():
+        path = f"replays/{page.name}"
+        lines.append(f"- {name}: [in MLflow]({page_url(context, path)}), [as a file]({artifact_url(context, path)})")
+    return "\n".join([*lines, ""])
 
 
 def make_report(context: RunContext, settings: ReportSettings, best: BestStep, served: ServedRun) -> dict[str, Any]:

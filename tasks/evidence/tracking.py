@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rl.maze.score import EvalReport
 from tasks.clients.mlflow_evidence import USD
 from tasks.clients.mlflow_runs import MlflowRuns
+from tasks.clients.mlflow_view import all_runs_url
 from tasks.evidence.mlflow_log import Address, KeptLog, MlflowTaker
 from tasks.evidence.outbox import Outbox
 from tasks.evidence.prefect_attempts import attempts_of, own_flow_run_id
@@ -70,7 +70,8 @@ def tracked_run(
         context = _context(run_name, run, PrefectPage(run_name, to_page.put), logs_dir)
         context.page.say(f"MLflow: {run.url}")
         if links:
-            told = [f"- {name}: [{address}]({address})" for name, address in {"MLflow": run.url, **links}.items()]
+            places = {"MLflow": run.url, "MLflow, all runs": all_runs_url(run.url), **links}
+            told = [f"- {name}: [{address}]({address})" for name, address in places.items()]
             context.page.markdown("links", "\n".join(told), "where to look")
         if changed:
             _tell_what_changed(context, params, changed)
@@ -138,12 +139,6 @@ def _context(run_name: str, run: RunLog, page: Page, logs_dir: Path | None = Non
         tell=tell,
         logs_dir=logs_dir,
     )
-
-
-def keep_evaluation(context: RunContext, report: EvalReport) -> None:
-    """The figures and every maze's outcome."""
-    context.run.metrics(report.step, report.metrics())
-    context.run.text(report.model_dump_json(indent=1), "evaluation.json")
 
 
 class Unrecorded:

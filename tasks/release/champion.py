@@ -5,7 +5,7 @@ from __future__ import annotations
 from serving.app import adapter_model_id
 from serving.publish import AdapterStore
 from serving.store import s3_client
-from tasks.clients.mlflow_history import DECISION_TAG
+from tasks.clients.mlflow_names import DECISION_TAG
 from tasks.errors import NoSuchAdapter, NotProven
 from tasks.records import (
     Certificate,

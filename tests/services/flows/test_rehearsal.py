@@ -90,7 +90,7 @@ def test_one_grpo_step_runs_from_prefect_to_the_report(finished: tuple[Path, str
     for stage in ("run training", "publish adapter", "ensure endpoint", "prove adapter"):
         assert f"ok      {stage}" in printed
     shown = {path.name for path in (folder / "reports" / "rehearsal").iterdir() if path.suffix != ".gif"}
-    assert shown == {"solve_rate.png", "training.png", "replays.png", "replays.html", "judge.html"}
+    assert shown == {"solve_rate.png", "training.png", "replays.png", "replays.html", "judge.html", "rollouts.html"}
 
 
 def test_the_export_is_a_peft_adapter_of_the_language_model(finished: tuple[Path, str]) -> None:

@@ -13,7 +13,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
-from tasks.clients.mlflow_runs import LEFT_OUT_TAG, MlflowRuns, metric_key
+from tasks.clients.mlflow_names import LEFT_OUT_TAG
+from tasks.clients.mlflow_runs import MlflowRuns, metric_key
 from tasks.clients.retry import MLFLOW_REQUESTS, limit_mlflow_requests
 from tasks.errors import TrackingRefused, TrackingUnavailable
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from rl.events import Rollouts
+from rl.grpo.rollouts.sample import sample
 from rl.maze.episode import Episode
 from rl.maze.grid import Direction, generate_maze, moved, way_to_target
 from rl.maze.prompts import Move, Stop, action_text
@@ -49,3 +51,14 @@ def report_of(step: int, model_id: str, outcomes: Sequence[Outcome]) -> EvalRepo
 
 def players() -> list[Player]:
     return [player("base", 0, 0.75), player("step 16 (in training)", 16, 0.95), player("step 16 (served)", 16, 0.94)]
+
+
+def training_step(step: int, skill: float, num_mazes: int = 4, num_rollouts: int = 8) -> Rollouts:
+    """What is kept of a step: rewarded for the solution, advantages against the group's mean."""
+    draw, outcomes, advantages = random.Random(f"training {step}"), list[Outcome](), list[float]()
+    for maze in range(num_mazes):
+        group = [play(100_000 + num_mazes * step + maze, skill, draw).outcome() for _ in range(num_rollouts)]
+        mean = sum(one.solved for one in group) / num_rollouts
+        outcomes += group
+        advantages += [one.solved - mean for one in group]
+    return sample(step, outcomes, [float(one.solved) for one in outcomes], advantages)

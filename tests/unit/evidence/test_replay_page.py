@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 from rl.maze.grid import generate_maze
 from rl.maze.pictures import render
 from rl.maze.score import EvalReport, Said
 from rl.maze.walks import ending_of, turns_of
 from tasks.evidence.replays import Player, behaviour_of, behaviour_row, replay_page
+from tests.unit.evidence.offline_browser import TURN_MS, opened
 from tests.unit.evidence.replay_samples import GAME, ODD_REPLIES, players
 from tests.unit.samples import SEEDS
 
-CHROMIUM = shutil.which("chromium")
-TURN_MS = 600
-"""What the page takes for a turn."""
 pytestmark = pytest.mark.slow_s(15)
 
 
@@ -32,25 +29,10 @@ def played() -> list[Player]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory, played: list[Player]) -> Iterator[Page]:
-    """The page in a browser; whatever it asks for, or complains about, ends the test."""
-    if CHROMIUM is None:
-        pytest.skip("no chromium on this machine: apt-get install chromium runs it")
     path = tmp_path_factory.mktemp("page") / "replays.html"
-    path.write_text(replay_page("r <b>1</b>", "about", played))
-    troubles: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        opened = browser.new_page(viewport={"width": 390, "height": 844})
-        opened.on("request", lambda request: None if request.url == path.as_uri() else troubles.append(request.url))
-        opened.on("console", lambda message: troubles.append(message.text))
-        opened.on("pageerror", lambda error: troubles.append(str(error)))
-        # The page's time is the test's: a slow machine skips no turn.
-        opened.clock.install(time=0)
-        opened.goto(path.as_uri())
-        opened.clock.pause_at(1)
-        yield opened
-        browser.close()
-    assert [trouble for trouble in troubles if "Content Security Policy" not in trouble] == []
+    path.write_text(replay_page("r <b>1</b>", "about", played), encoding="utf-8")
+    with opened(path) as page:
+        yield page
 
 
 def outcome_text(report: EvalReport, number: int) -> str:

@@ -37,7 +37,8 @@ from tasks.run import StageBook
 from tasks.settings import dotted
 from tasks.training.best import choose_best
 from tasks.training.figures import REWARD
-from tests.recording import RecordingLog, recording
+from tests.recording import RecordingLog, RecordingPage, recording
+from tests.unit.evidence.replay_samples import training_step
 from tests.unit.samples import RULES, SEEDS, certificate_of, report, trained, walk
 
 NUMBERS = {
@@ -99,7 +100,8 @@ def test_the_sheet_has_every_maze_and_moving_walks_a_frame_a_turn(tmp_path: Path
 
 def test_what_can_be_looked_at_goes_to_mlflow_and_is_linked_from_the_report(tmp_path: Path) -> None:
     context, events = recording()
-    best = choose_best(trained({0: 28, 4: 40}, [4]).model_copy(update={"numbers": NUMBERS}))
+    kept = {"numbers": NUMBERS, "rollouts": (training_step(1, 0.8),)}
+    best = choose_best(trained({0: 28, 4: 40}, [4]).model_copy(update=kept))
     settings = ReportSettings(reports_dir=str(tmp_path), profile="local")
     write_report.fn(context, settings, best, served())
     files = [event for event in events if event.startswith("log ")]
@@ -113,16 +115,20 @@ def test_what_can_be_looked_at_goes_to_mlflow_and_is_linked_from_the_report(tmp_
         *(f"log replays/won_{SEEDS[number]}.gif" for number in (28, 29, 30)),
         "log replays/replays.html",
         "log replays/judge.html",
+        "log replays/rollouts.html",
     ]
     assert [event.split()[1] for event in events if event.startswith("picture ")] == ["curve", "training", "replays"]
     assert events[-1] == "markdown report"
-    page = (tmp_path / "r" / "replays.html").read_text()
-    assert page.startswith("<!doctype html>")
+    assert isinstance(context.page, RecordingPage)
+    for name in ("replays", "judge", "rollouts"):
+        assert (tmp_path / "r" / f"{name}.html").read_text().startswith("<!doctype html>")
+        assert f"/artifacts/replays/{name}.html" in context.page.markdowns["report"]
 
 
-def test_a_run_without_numbers_of_steps_has_the_other_pictures(tmp_path: Path) -> None:
+def test_a_run_that_kept_no_numbers_and_episodes_has_the_other_pictures(tmp_path: Path) -> None:
     best = choose_best(trained({0: 28, 4: 40}, [4]))
     assert list(make_exhibits(tmp_path, "local", best, served()).pictures) == ["curve", "replays"]
+    assert not (tmp_path / "rollouts.html").exists()
 
 
 def test_the_report_has_the_published_schema() -> None:

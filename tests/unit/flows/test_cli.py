@@ -299,8 +299,8 @@ def test_the_result_has_the_evaluations_the_gate_in_a_sentence_and_where_to_look
     written = io.StringIO()
     show(Console(file=written, width=60), REPORT, "http://prefect/runs/flow-run/1", "http://ray")
     text = written.getvalue()
-    assert [line.split()[0] for line in text.splitlines()[-7:]] == [
-        *("Prefect", "MLflow", "Ray", "endpoint", "took", "curl", "curl")
+    assert [line.split()[0] for line in text.splitlines()[-8:]] == [
+        *("Prefect", "MLflow", "all", "Ray", "endpoint", "took", "curl", "curl")
     ]
     assert "solved of 64" in text
     assert "published" in text

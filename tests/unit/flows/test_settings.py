@@ -216,3 +216,11 @@ def test_everything_of_a_run_lies_in_its_own_folder(tmp_path: Path) -> None:
     assert len(paths) == 4
     assert all(path.startswith(str(dirs.root)) for path in paths)
     assert json.dumps(overrides)
+
+
+@pytest.mark.usefixtures("addresses")
+def test_in_mlflow_a_knob_is_one_parameter_and_everything_else_stands_by_its_path() -> None:
+    params = retrain_settings(learning_rate=5e-4, note="n").params("r-1")
+    assert (params["learning_rate"], params["note"], params["run_name"]) == (5e-4, "n", "r-1")
+    assert params["train.lora.rank"] == params["lora_rank"]
+    assert not set(RetrainSettings.knob_paths.values()) & params.keys() - {"run_name"}
