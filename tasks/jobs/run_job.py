@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tasks.jobs.follow import JobStory
 from tasks.jobs.news import JobNews
 from tasks.jobs.raw_log import kept_log
 from tasks.jobs.ray_jobs import RayJobs
+from tasks.jobs.story import JobStory
 from tasks.jobs.submit import TakeUp, entrypoint, equal_only, followed_to_its_end, limits_of, submit_once
 from tasks.records import ClusterRef
 from tasks.run import RunContext

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rl.grpo.settings import TrainJob, TrainSettings
 from tasks.errors import OtherSettings
-from tasks.jobs.follow import JobStory
 from tasks.jobs.news import ORDER
 from tasks.jobs.run_job import run_job
+from tasks.jobs.story import JobStory
 from tasks.records import ClusterRef, MazesRef, TrainedRun
 from tasks.run import RunContext
 from tasks.stage import stage

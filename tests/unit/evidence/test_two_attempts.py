@@ -21,7 +21,7 @@ from rl.maze.run_mazes import prepare_mazes
 from tasks.clients.mlflow_runs import MlflowRuns
 from tasks.evidence.mlflow_log import Address, KeptLog, MlflowTaker
 from tasks.evidence.outbox import Outbox
-from tasks.jobs.follow import JobStory
+from tasks.jobs.story import JobStory
 from tasks.run import RunContext
 from tasks.training.news import TrainingNews
 from tests.recording import RecordingPage
