@@ -13,7 +13,7 @@ from tasks.evidence.tracking import keep_evaluation, tracked_run
 from tasks.release.evaluate import evaluate_endpoint
 
 
-@flow(name="evaluate")
+@flow(name="evaluate", retries=0)
 def evaluate(knobs: EvaluateKnobs, platform: EvaluatePlatform) -> dict[str, Any]:
     """Play the mazes and log the solve rate and every maze's outcome."""
     settings = EvaluateSettings.of(platform, knobs)

@@ -86,6 +86,7 @@ class _Log:
 
 
 def _ended(story: JobStory, submission_id: str, state: JobState) -> JobStory:
+    story.end = state
     if state.status != "SUCCEEDED":
         raise TrainingJobFailed(story.why_it_ended(submission_id, state))
     return story

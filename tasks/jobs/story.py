@@ -83,6 +83,8 @@ class JobStory:
     resumed_from_step: int = 0
     attempt: int = 0
     """Number of the training job's attempt that tells now."""
+    begun: bool = False
+    """Whether that is the job's own attempt, and none that it tells of."""
     last_step: int = 0
     faults: list[Fault] = field(default_factory=list)
     num_earlier_faults: int = 0
@@ -90,6 +92,8 @@ class JobStory:
     probes: dict[int, Probed] = field(default_factory=dict)
     checks: dict[str, Checked] = field(default_factory=dict)
     stored: dict[str, Stored] = field(default_factory=dict)
+    end: JobState | None = None
+    """How the job ended; None while it goes on, and where it was given up."""
     num_lines: int = 0
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=20))
     rollouts: dict[int, Rollouts] = field(default_factory=dict)
@@ -111,17 +115,25 @@ class JobStory:
         sinks.event(line.removeprefix(PREFIX))
         self._take(event, sinks)
 
+    @property
+    def fatal(self) -> list[Fault]:
+        """What the attempt itself says ended it, the first cause first."""
+        return [fault for fault in self.faults[self.num_earlier_faults :] if fault.fatal]
+
+    @property
+    def held_step(self) -> int:
+        """The newest step that a checkpoint holds."""
+        return max(self.checkpoint_steps, default=0)
+
     def why_it_ended(self, submission_id: str, state: JobState) -> str:
         """One paragraph: the fault that ended the job, or its last lines, and what it had survived before."""
-        own = self.faults[self.num_earlier_faults :]
-        fatal = next((fault for fault in own if fault.fatal), None)
-        if fatal:
-            cause = f"{fatal.boundary}: {fatal.message}"
+        if self.fatal:
+            cause = f"{self.fatal[0].boundary}: {self.fatal[0].message}"
         else:
-            # Ray's sentence, without the announcement of the log that follows it.
-            said = state.message.partition("\n")[0].partition(", last available logs")[0]
+            said = rays_sentence(state)
             told = f"it reported no fault that ended it{f', Ray says: {said}' if said else ''}"
             cause = "\n".join([told, "its last lines:", *self.last_lines])
+        own = self.faults[self.num_earlier_faults :]
         survived = [f"{fault.boundary}: {fault.message}" for fault in own if not fault.fatal]
         history = f"\nbefore that it survived: {'; '.join(survived)}" if survived else ""
         return f"job {submission_id} is {state.status} at step {self.last_step}; {cause}{history}"
@@ -169,6 +181,7 @@ class JobStory:
         """What was told of later steps belongs to a training that was not gone on with; what led here is told again:
         this attempt's curve begins with it."""
         self.resumed_from_step, self.attempt, self.last_step = event.step, event.attempt, event.step
+        self.begun = not event.is_over
         self.evaluations = {step: report for step, report in self.evaluations.items() if step <= event.step}
         self.exports = {step: export for step, export in self.exports.items() if step <= event.step}
         self.checkpoint_steps = {step for step in self.checkpoint_steps if step <= event.step}
@@ -192,3 +205,8 @@ class JobStory:
         is_news = name not in known or known[name] != what
         known[name] = what
         return is_news
+
+
+def rays_sentence(state: JobState) -> str:
+    """What Ray says of a job's end, without the announcement of the log that follows it."""
+    return state.message.partition("\n")[0].partition(", last available logs")[0]
