@@ -12,7 +12,7 @@ LOCAL := .venv/bin/python -m tasks.local
 # Addresses of the running services, for whatever follows in the same shell.
 WITH_SERVICES = eval "$$($(LOCAL) env)" && export PREFECT_HOME=$(CURDIR)/.local/prefect PREFECT_LOGGING_COLORS=false &&
 
-.PHONY: help setup up down run run-long status plan base-model deploy worker chat rollback cleanup bench bench-curves bench-judge bench-serving check test test-isa test-visgym architecture docs lock
+.PHONY: help setup up down run run-long status plan base-model deploy worker chat rollback cleanup bench bench-curves bench-judge bench-serving check test chaos test-isa test-visgym architecture docs lock
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -95,8 +95,11 @@ check: setup ## format, lint, types, import rules: what CI checks
 test: setup ## the whole suite
 	@$(MAKE) --no-print-directory check
 	@.venv/bin/python -m pytest tests/unit -n 2 --dist loadfile
-	@.venv/bin/python -m pytest tests/services
+	@.venv/bin/python -m pytest tests/services -m "not chaos_only"
 	@.venv-train/bin/python -m pytest tests/train
+
+chaos: setup ## bring about every fault of docs/failures.md, also those that take long; a table at the end
+	@.venv/bin/python -m pytest tests/unit tests/services -m chaos
 
 test-isa: .venv-train/.synced ## the train tests as other processors run them: without AVX-512, without AVX; one thread, two
 	@.venv-train/bin/python tests/train_on_isas.py

@@ -14,7 +14,7 @@ from tasks.evidence.tracking import tracked_run
 from tasks.training.base_model import fine_tune_base_model
 
 
-@flow(name="base-model")
+@flow(name="base-model", retries=0)
 def base_model(platform: BaseModelPlatform) -> str:
     """Make the model in ``platform.model.output_dir`` and return that folder."""
     settings = BaseModelFlowSettings.of(platform)

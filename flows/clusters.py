@@ -17,7 +17,7 @@ from tasks.cluster.create import create_training_cluster
 from tasks.evidence.tracking import untracked_run
 
 
-@flow(name="cluster-up")
+@flow(name="cluster-up", retries=0)
 def cluster_up(knobs: ClusterUpKnobs, platform: ClusterUpPlatform) -> str:
     """Create the RayCluster that trains, or find it, and wait until it is ready."""
     settings = ClusterUpSettings.of(platform, knobs)
@@ -25,7 +25,7 @@ def cluster_up(knobs: ClusterUpKnobs, platform: ClusterUpPlatform) -> str:
     return f"RayCluster {settings.hosting.namespace}/{settings.hosting.train_cluster} is ready"
 
 
-@flow(name="cleanup", flow_run_name="cleanup-{knobs.run_name}")
+@flow(name="cleanup", retries=0, flow_run_name="cleanup-{knobs.run_name}")
 def cleanup(knobs: CleanupKnobs, platform: CleanupPlatform) -> dict[str, Any]:
     """Remove what the settings name of a run's remains; returns what still exists and what it costs an hour."""
     settings = CleanupFlowSettings.of(platform, knobs)

@@ -13,7 +13,7 @@ from tasks.evidence.compare import compare_and_show
 from tasks.evidence.tracking import tracked_run
 
 
-@flow(name="compare")
+@flow(name="compare", retries=0)
 def compare(knobs: CompareKnobs, platform: ComparePlatform) -> dict[str, Any]:
     """Which settings differ, what came of them, who is better maze by maze, what it cost; on the page and in MLflow."""
     settings = CompareFlowSettings.of(platform, knobs)

@@ -14,7 +14,7 @@ from tasks.evidence.tracking import tracked_run
 from tasks.release.evaluate import evaluate_endpoint
 
 
-@flow(name="evaluate")
+@flow(name="evaluate", retries=0)
 def evaluate(knobs: EvaluateKnobs, platform: EvaluatePlatform) -> dict[str, Any]:
     """Play the mazes and log the solve rate, every maze's outcome and its replay."""
     settings = EvaluateSettings.of(platform, knobs)

@@ -18,7 +18,7 @@ from tasks.records import Check
 from tasks.training.data import prepare_data
 
 
-@flow(name="plan")
+@flow(name="plan", retries=0)
 def plan(knobs: Knobs, platform: PlanPlatform) -> dict[str, Any]:
     """Write the plan to ``platform.plan.output_dir`` and return it.
 

@@ -56,7 +56,7 @@ from tasks.training.data import prepare_data
 from tasks.training.train import order_training, run_training
 
 
-@flow(name="retrain", flow_run_name=lambda: run_name_of(**flow_run.parameters))
+@flow(name="retrain", retries=0, flow_run_name=lambda: run_name_of(**flow_run.parameters))
 def retrain(knobs: Knobs, platform: RetrainPlatform) -> State[dict[str, Any]]:
     """Retrain the maze agent, serve the best step, promote it if it is proven and better, and report.
 

@@ -50,6 +50,9 @@ class JobSettings(Settings):
     """Interpreter of the training environment on the cluster's nodes."""
     stall_timeout_s: float = Field(default=1800.0, gt=0)
     """A job whose log stays silent for so long is declared lost and stopped, in seconds."""
+    max_training_attempts: int = Field(default=1, ge=1)
+    """Training jobs that one run of the flow submits at most: after one that died the next goes on from the newest
+    whole checkpoint, unless its cause would end that one, too. With 1 none follows."""
     reconnect_s: float = Field(default=5.0, gt=0)
     """Pause before the log is taken up again after the connection broke, in seconds."""
 

@@ -1,6 +1,7 @@
 """A stage is a Prefect task that is handed the run's context first, and whose course the context notes.
 
-Nothing is cached: what a stage did is found again where it did it, by name and digest.
+Nothing is cached: what a stage did is found again where it did it, by name and digest. Nothing is repeated by Prefect,
+whatever its own settings say: who asks again is told where it is done (tasks/clients/retry.py).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def named_stage[**P, R](
                 noted.found = noted.found or in_words(result)
                 return result
 
-        made = Task(run, name=function.__name__, task_run_name=task_run_name, cache_policy=NO_CACHE)
+        made = Task(run, name=function.__name__, task_run_name=task_run_name, cache_policy=NO_CACHE, retries=0)
         return cast("Task[Concatenate[RunContext, P], R]", made)
 
     return decorate

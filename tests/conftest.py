@@ -14,7 +14,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from tests import asked_of_aws
+from tests import asked_of_aws, chaos
 
 asked_of_aws.install()
 
@@ -22,6 +22,8 @@ TOOK_S: defaultdict[str, float] = defaultdict(float)
 """Seconds of each file so far. What several files share counts for the one that first asks for it."""
 TREE, LEFT = pytest.StashKey[set[str] | None](), pytest.StashKey[list[str]]()
 """The project's folder before the tests, and what differs after them."""
+FAULTS = chaos.Table()
+"""What became of each fault of docs/failures.md that was tried."""
 DECLARED_S: dict[str, float] = {}
 """Seconds that a file says of itself: ``pytestmark = pytest.mark.slow_s(30)``."""
 
@@ -70,8 +72,11 @@ def working_tree(root: Path) -> set[str] | None:
         return None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The quick files first, so that a mistake shows early. Files that say nothing stay ahead, in their order."""
+    """The quick files first, so that a mistake shows early. Files that say nothing stay ahead, in their order. Tests of
+    faults get their marker before pytest chooses by markers."""
+    chaos.mark(items)
     for item in items:
         module = item.getparent(pytest.Module)
         mark = module.get_closest_marker("slow_s") if module else None
@@ -81,6 +86,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     TOOK_S[file_of(report.nodeid)] += report.duration
+    FAULTS.hear(report)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -95,6 +101,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for path, took_s in sorted(TOOK_S.items(), key=lambda entry: entry[1]):
         declared = f"  (declared {DECLARED_S[path]:g} s)" if DECLARED_S.get(path) else ""
         terminalreporter.write_line(f"{took_s:8.1f} s  {path}{declared}")
+    if FAULTS.rows and chaos.is_wanted(terminalreporter.config):
+        terminalreporter.section("faults")
+        for line in FAULTS.lines():
+            terminalreporter.write_line(line)
 
 
 def file_of(nodeid: str) -> str:

@@ -13,7 +13,7 @@ from tasks.cleanup.order import Order
 from tasks.cleanup.parts import Leftover
 from tasks.errors import ClusterUnreachable
 from tasks.jobs.api import JobsClient
-from tasks.jobs.follow import Sinks
+from tasks.jobs.story import Sinks
 from tasks.jobs.submit import entrypoint, followed_to_its_end, is_of, limits_of, submit_anew
 from tasks.run import FLOW_RUN
 from tasks.settings import JobSettings

@@ -9,6 +9,7 @@
 | S3 | botocore, ``serving/store.py`` | names never change their meaning; the champion is looked at afterwards |
 | CodeBuild and its logs | botocore, ``tasks/image/codebuild.py`` | builds carry a token of their own |
 | Ray Jobs | ``tasks/jobs/ray_session.py`` | jobs are submitted under names |
+| a training that died | ``tasks/training/attempts.py`` | the next job goes on from the newest whole checkpoint |
 | Kubernetes | ``PATIENT_READS``; a change without an answer ends its stage | the next attempt finds what is made |
 
 What a server says of the request itself - 400, 404, and 500, which is how engines report their death - is final.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,7 @@ def make_report(context: RunContext, settings: ReportSettings, best: BestStep, s
         "base": {"solved": best.base.num_solved},
         "best": {"step": best.best.step, "solved": best.best.num_solved, "export_path": best.export.path},
         "steps": run.last_step,
+        "died": [died.model_dump(exclude={"held_step"}) for died in run.died],
         "mlflow": {
             "parent_run_id": context.run.run_id,
             "child_run_id": training_log(context.run, run.attempt).run_id,
@@ -146,7 +147,7 @@ def as_markdown(report: Mapping[str, Any]) -> str:
         f"Adapter `{adapter['name']}` at {adapter['uri']}: {proof['endpoint_solved']} of {eval_set['num_mazes']} mazes "
         f"through the endpoint ({proof['training_solved']} in training). Proof {proven}. "
         f"\n\n{judged(report['judge'])} Gate: {gate['decision']}, {gate['reason']}.\n"
-        f"{_away(report['served'].get('away_s', 0.0))}"
+        f"{_away(report['served'].get('away_s', 0.0))}{_died(report.get('died', []))}"
     )
 
 
@@ -168,6 +169,11 @@ def in_one_line(report: Mapping[str, Any]) -> str:
 
 def _away(away_s: float) -> str:
     return f"\nThe endpoint was away for {away_s / 3600:.1f} h while the run trained.\n" if away_s else ""
+
+
+def _died(jobs: Sequence[Mapping[str, Any]]) -> str:
+    """Which jobs died while it was trained, and of what."""
+    return "".join(f"\n{job['submission_id']} died at step {job['step']}: {job['cause']}\n" for job in jobs)
 
 
 def curl_lines(report: Mapping[str, Any]) -> str:

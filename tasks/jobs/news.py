@@ -18,7 +18,7 @@ ORDER = "train_job.json"
 
 
 class JobNews:
-    """The sinks of one followed job (follow.py)."""
+    """The sinks of one followed job (story.py)."""
 
     def __init__(
         self,

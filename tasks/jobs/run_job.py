@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tasks.jobs.follow import JobStory
 from tasks.jobs.news import JobNews
 from tasks.jobs.raw_log import kept_log
 from tasks.jobs.ray_jobs import RayJobs
+from tasks.jobs.story import JobStory
 from tasks.jobs.submit import TakeUp, entrypoint, equal_only, followed_to_its_end, limits_of, submit_once
 from tasks.records import ClusterRef
 from tasks.run import RunContext
@@ -28,8 +28,10 @@ def run_job(
     order: BaseModel,
     take_up: TakeUp = equal_only,
     make_news: MakeNews = JobNews,
+    story: JobStory | None = None,
 ) -> JobStory:
-    """Run one module on the cluster as the job ``<run>-<stage>-<attempt>`` and follow it to its end.
+    """Run one module on the cluster as the job ``<run>-<stage>-<attempt>`` and follow it to its end. Whoever hands in a
+    ``story`` has it when the job fails, too.
 
     Raises TrainingJobFailed or TrainingStalled; OtherSettings where ``take_up`` refuses an earlier job's order.
     """
@@ -38,7 +40,8 @@ def run_job(
     submission_id = submit_once(jobs, f"{context.run_name}-{stage}", command, take_up, context.marks)
     context.page.say(f"following Ray job {submission_id}")
     context.run.tags({f"ray.{stage}": submission_id})
-    story = JobStory(submission_id=submission_id)
+    story = JobStory() if story is None else story
+    story.submission_id = submission_id
     with kept_log(context, submission_id) as log:
         context.tell(Following(submission_id, str(log.path or "")))
         news = make_news(context, order, log.line, log.event)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 
 from tasks.errors import OtherSettings, StageError, UnknownJobState
 from tasks.jobs.api import LIVE, JobsClient
-from tasks.jobs.follow import FollowLimits, JobStory, Sinks, follow_job
+from tasks.jobs.follow import FollowLimits, follow_job
+from tasks.jobs.story import JobStory, Sinks
 from tasks.settings import JobSettings
 
 TakeUp = Callable[[str, str], bool]

@@ -12,7 +12,8 @@ from serving.store_check import CHECK as STORE_CHECK
 from serving.store_check import StoreCheck
 from tasks.errors import StageError, TrainingStalled
 from tasks.jobs.api import JobsClient
-from tasks.jobs.follow import FollowLimits, JobStory, Sinks
+from tasks.jobs.follow import FollowLimits
+from tasks.jobs.story import JobStory, Sinks
 from tasks.jobs.submit import followed_to_its_end, submit_anew
 from tasks.readiness.settings import RunNeeds
 from tasks.records import Check

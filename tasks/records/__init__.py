@@ -30,6 +30,7 @@ from tasks.records.serving import (
 from tasks.records.training import (
     BestStep,
     ClusterRef,
+    DiedJob,
     ExportRef,
     ImageRef,
     MazesRef,
@@ -45,6 +46,7 @@ __all__ = [
     "Comparison",
     "Contest",
     "Decision",
+    "DiedJob",
     "Evaluations",
     "ExportRef",
     "FinishedTraining",

@@ -67,6 +67,21 @@ class ExportRef(Record):
     sha256: dict[str, str]
 
 
+class DiedJob(Record):
+    """A training job that died and was followed by another one."""
+
+    submission_id: str
+    step: int
+    """The last one that it told of."""
+    held_step: int
+    """The newest that a checkpoint held."""
+    cause: str
+    """In one line."""
+
+    def in_words(self) -> str:
+        return f"{self.submission_id} died at step {self.step}: {self.cause}"
+
+
 class TrainedRun(Record):
     """What a finished training job said about itself."""
 
@@ -89,11 +104,14 @@ class TrainedRun(Record):
     """Step -> its reward and what its time went into, as SkyRL names them; what the pictures show."""
     rollouts: tuple[Rollouts, ...] = ()
     """Some episodes of training, ascending by step."""
+    died: tuple[DiedJob, ...] = ()
+    """Jobs before ``submission_id`` that died while this was trained, the first one first."""
 
     def in_words(self) -> str:
         last = self.evaluations[-1] if self.evaluations else None
         solves = f", the last evaluation solved {last.num_solved} of {last.num_mazes}" if last else ""
-        return f"{self.last_step} steps{solves}"
+        died = f"; {len(self.died)} of its jobs died" if self.died else ""
+        return f"{self.last_step} steps{solves}{died}"
 
 
 class BestStep(Record):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rl.grpo.settings import TrainJob, TrainSettings
 from tasks.errors import OtherSettings
-from tasks.jobs.follow import JobStory
 from tasks.jobs.news import ORDER
 from tasks.jobs.run_job import run_job
-from tasks.records import ClusterRef, MazesRef, TrainedRun
+from tasks.jobs.story import JobStory
+from tasks.records import ClusterRef, DiedJob, MazesRef, TrainedRun
 from tasks.run import RunContext
 from tasks.stage import stage
+from tasks.training.attempts import to_the_end
 from tasks.training.figures import CURVES
 from tasks.training.news import TrainingNews
 from tasks.training.rollouts import spread
@@ -30,12 +33,17 @@ def order_training(context: RunContext, settings: TrainSettings, mazes: MazesRef
 
 @stage
 def run_training(context: RunContext, order: TrainJob, mazes: MazesRef, cluster: ClusterRef) -> TrainedRun:
-    """Submit the job (or take up the one of this name), follow it, return what it made.
+    """Submit the job (or take up the one of this name), follow it, return what it made. One that died is followed by
+    another, as often as ``cluster.job`` allows (attempts.py).
 
     Raises TrainingJobFailed, TrainingStalled or OtherSettings. A flow that is cancelled stops the job.
     """
-    story = run_job(context, cluster, "train", "rl.grpo.job", order, takes_up, TrainingNews)
-    return trained_run(order, mazes, story)
+
+    def one_job(story: JobStory) -> None:
+        run_job(context, cluster, "train", "rl.grpo.job", order, takes_up, TrainingNews, story)
+
+    story, died = to_the_end(context, cluster.job.max_training_attempts, one_job)
+    return trained_run(order, mazes, story, died)
 
 
 def takes_up(before: str, now: str) -> bool:
@@ -50,8 +58,8 @@ def takes_up(before: str, now: str) -> bool:
         raise OtherSettings(str(error)) from error
 
 
-def trained_run(order: TrainJob, mazes: MazesRef, story: JobStory) -> TrainedRun:
-    """The record of a finished job."""
+def trained_run(order: TrainJob, mazes: MazesRef, story: JobStory, died: Sequence[DiedJob] = ()) -> TrainedRun:
+    """The record of a finished job, and of those that died before it."""
     return TrainedRun(
         run_name=order.run_name,
         submission_id=story.submission_id,
@@ -69,4 +77,5 @@ def trained_run(order: TrainJob, mazes: MazesRef, story: JobStory) -> TrainedRun
             step: {name: story.numbers[step][name] for name in CURVES if name in story.numbers[step]}
             for step in sorted(story.numbers)
         },
+        died=tuple(died),
     )

@@ -19,7 +19,7 @@ from tasks.evidence.outbox import Outbox
 from tasks.evidence.report import write_report
 from tasks.evidence.settings import ReportSettings
 from tasks.evidence.tracking import stage_seconds
-from tasks.jobs.follow import JobStory
+from tasks.jobs.story import JobStory
 from tasks.records import (
     BestStep,
     Evaluations,

@@ -15,7 +15,7 @@ from tasks.clients.mlflow_inputs import find_model
 from tasks.clients.mlflow_runs import MlflowRuns, metric_key
 from tasks.evidence.mlflow_log import Address, KeptLog, MlflowTaker
 from tasks.evidence.outbox import Outbox
-from tasks.jobs.follow import JobStory
+from tasks.jobs.story import JobStory
 from tasks.run import RunContext
 from tasks.training.curves import STEP_CURVES, evaluation_curves
 from tasks.training.data import datasets_of

@@ -25,6 +25,7 @@ from tasks.evidence.walk_pictures import BAD, GOOD, contact_sheet, draw_walk, mo
 from tasks.records import (
     BestStep,
     ChampionChange,
+    DiedJob,
     Evaluations,
     JudgeSet,
     PublishedAdapter,
@@ -131,6 +132,15 @@ def test_a_run_that_kept_no_numbers_and_episodes_has_the_other_pictures(tmp_path
     assert not (tmp_path / "rollouts.html").exists()
 
 
+def test_a_job_that_died_stands_in_the_report_with_its_cause() -> None:
+    run = trained({0: 28, 4: 40}, [4])
+    died = DiedJob(submission_id="r-train-1", step=3, held_step=2, cause="training: step 3: out of memory")
+    best = choose_best(run.model_copy(update={"died": (died,)}))
+    document = make_run_report(recording()[0], ReportSettings(reports_dir="", profile="local"), best, served())
+    assert document["died"] == [{"submission_id": "r-train-1", "step": 3, "cause": "training: step 3: out of memory"}]
+    assert as_markdown(document).endswith("r-train-1 died at step 3: training: step 3: out of memory\n")
+
+
 def test_the_report_has_the_published_schema() -> None:
     ticks = iter([100.0, 112.345, 112.5])
     book = StageBook(clock=lambda: next(ticks))
@@ -169,6 +179,7 @@ def test_the_report_has_the_published_schema() -> None:
         "base": {"solved": 28},
         "best": {"step": 4, "solved": 40, "export_path": "/exports/4"},
         "steps": 4,
+        "died": [],
         "mlflow": {"parent_run_id": "p", "child_run_id": "training-1", "url": "http://mlflow"},
         "adapter": {"name": "r-step-4", "uri": "s3://models/a/r-step-4", "sha256": "a" * 64},
         "proof": {

@@ -21,7 +21,7 @@ from rl.maze.run_mazes import prepare_mazes
 from tasks.clients.mlflow_runs import MlflowRuns
 from tasks.evidence.mlflow_log import Address, KeptLog, MlflowTaker
 from tasks.evidence.outbox import Outbox
-from tasks.jobs.follow import JobStory
+from tasks.jobs.story import JobStory
 from tasks.run import RunContext
 from tasks.training.news import TrainingNews
 from tests.recording import RecordingPage
@@ -80,16 +80,17 @@ class World:
                     write_checkpoint(self._dirs.checkpoints, event.step, self.order.train.num_policy_gpus)
         return [line for line in printed.getvalue().split("\n") if line]
 
-    def follow(self, printed: list[str], verdict: str) -> None:
-        """As a flow does that hears the job's log from its start; one without a verdict dies where the log ends."""
+    def follow(self, *logs: list[str], verdict: str) -> None:
+        """As a flow does that hears each job's log from its start; one without a verdict dies where the last ends."""
         outbox = Outbox(self._folder / "outbox", "o", MlflowTaker(self.runs).take, self.warned.append)
         run = KeptLog(outbox, MlflowTaker(self.runs), Address(run_id=self.parent_id), "", "r")
         run.begin()
-        news, story = TrainingNews(RunContext("r", run, RecordingPage([])), self.order), JobStory()
-        for line in printed:
-            story.hear(line, news)
-        if verdict == "FINISHED":
-            news.finished()
+        for printed in logs:
+            news, story = TrainingNews(RunContext("r", run, RecordingPage([])), self.order), JobStory()
+            for line in printed:
+                story.hear(line, news)
+            if verdict == "FINISHED" and printed is logs[-1]:
+                news.finished()
         if verdict:
             run.end(verdict)
         assert outbox.close(timeout_s=60) == 0
@@ -105,8 +106,8 @@ class World:
 
 @pytest.fixture(
     scope="module",
-    params=["", "FAILED", "not followed"],
-    ids=["killed with it", "saw it fail", "never followed"],
+    params=["", "FAILED", "not followed", "follows both"],
+    ids=["killed with it", "saw it fail", "never followed", "submitted the second itself"],
 )
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
     """After both attempts; the parameter is what became of the flow that followed the first."""
@@ -116,13 +117,15 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             patch.setenv(name, "http://127.0.0.1:1")
         patch.setenv("SERVE_LISTEN", "127.0.0.1:4")
         found = World(tmp_path_factory.mktemp("world"))
-    printed = found.train(FIRST)
-    if request.param != "not followed":
-        found.follow(printed, request.param)
-    printed = found.train(SECOND)
+    first = found.train(FIRST)
+    if request.param in ("", "FAILED"):
+        found.follow(first, verdict=request.param)
+    second = found.train(SECOND)
+    if request.param == "follows both":
+        found.follow(first, second, verdict="FINISHED")
     # A flow that dies after the job has ended follows it anew.
     for _ in range(2):
-        found.follow(printed, "FINISHED")
+        found.follow(second, verdict="FINISHED")
     return found
 
 

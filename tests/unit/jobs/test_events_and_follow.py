@@ -26,7 +26,8 @@ from rl.grpo.settings import TrainJob
 from rl.maze.score import EvalReport, Outcome
 from tasks.errors import LogBrokeOff, TrainingJobFailed, TrainingStalled
 from tasks.jobs.api import JobState
-from tasks.jobs.follow import MAX_REREADS, FollowLimits, JobStory, follow_job
+from tasks.jobs.follow import MAX_REREADS, FollowLimits, follow_job
+from tasks.jobs.story import JobStory
 from tasks.jobs.submit import followed_to_its_end, limits_of, submit_once
 from tasks.settings import JobSettings
 from tasks.training.train import trained_run

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tasks.evidence.watched_page import WatchedPage
-from tasks.jobs.follow import JobStory
 from tasks.jobs.news import JobNews
 from tasks.jobs.raw_log import MAX_PLAIN_BYTES, kept_log, small
+from tasks.jobs.story import JobStory
 from tasks.watch import Evaluation, JobSaid, Moved, News, Numbers, Said, Table, Warned
 from tests.recording import RecordingPage, recording
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl.events import PREFIX, Evaluated, Event, Fault, Metrics, Progress, Resumed, Saved
 from tasks.jobs.api import JobState
-from tasks.jobs.follow import JobStory
+from tasks.jobs.story import JobStory
 from tests.unit.jobs.test_events_and_follow import RecordingSinks, report
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl.events import PREFIX, Event, Resumed, Rollout, Rollouts, Saved
 from rl.maze.score import Said
-from tasks.jobs.follow import JobStory
+from tasks.jobs.story import JobStory
 from tasks.training.news import TrainingNews
 from tasks.training.rollouts import MAX_STEPS, TABLE, rollout_rows, spread
 from tasks.training.train import trained_run

@@ -13,8 +13,8 @@ from rl.events import PREFIX, Evaluated, Metrics, Resumed, Saved
 from rl.grpo.settings import TrainJob, TrainSettings
 from tasks.errors import OtherSettings
 from tasks.jobs.api import JobState
-from tasks.jobs.follow import JobStory
 from tasks.jobs.news import JobNews
+from tasks.jobs.story import JobStory
 from tasks.jobs.submit import entrypoint, submit_once
 from tasks.records import TrainedRun
 from tasks.settings import JobSettings, dotted
