@@ -83,17 +83,17 @@ class Course:
         return pace_s * (self.moved.total - self.moved.done)
 
     def line(self) -> str:
-        """``step 3 of 16: solve rate 0.62, reward 0.41, 31 s a step, 6 min 43 s left``."""
+        """``step 3 of 16: 62% of rollouts solved, reward 0.41, 31 s a step, 6 min 43 s left``."""
         if self.moved is None:
             return ""
         told = self._told()
-        words = [told[name] for name in ("solve rate", "reward", "pace", "left") if name in told]
+        words = [told[name] for name in ("solved", "reward", "pace", "left") if name in told]
         return f"{self.where}: {', '.join(words) or self.moved.text}"
 
     def short(self, room: int, about: str = "") -> str:
         """As much of it as fits into ``room`` characters, what matters most first."""
         told, line = self._told() | {"about": about}, self.where
-        for name in ("left", "solve rate", "pace", "reward", "about"):
+        for name in ("left", "solved", "pace", "reward", "about"):
             if (text := told.get(name)) and len(f"{line}, {text}") <= room:
                 line = f"{line}, {text}"
         return line
@@ -107,8 +107,11 @@ class Course:
         return f"step {done} of {total}" if unit == "steps" else f"{done} of {total} {unit}"
 
     def _told(self) -> dict[str, str]:
-        named = ((SOLVE_RATE, "solve rate"), (REWARD, "reward"))
-        told = {name: f"{name} {self.numbers[key]:.2f}" for key, name in named if key in self.numbers}
+        told = {}
+        if (solved := self.numbers.get(SOLVE_RATE)) is not None:
+            told["solved"] = f"{solved:.0%} of rollouts solved"
+        if (reward := self.numbers.get(REWARD)) is not None:
+            told["reward"] = f"reward {reward:.2f}"
         pace_s, left_s = self.numbers.get(STEP), self.left_s
         told |= {"pace": f"{duration(pace_s)} a step"} if pace_s is not None else {}
         return told | ({"left": f"{duration(left_s)} left"} if left_s else {})

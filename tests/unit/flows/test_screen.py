@@ -62,8 +62,8 @@ follow  MLflow  http://mlflow/#/runs/7
 ok      prepare data               1024 mazes to train on, 0.4 s
 !       warning in the job: Triton is installed, but not importable.
 eval    step 0 solves 33 of 64 mazes
-step    step 1 of 4: solve rate 0.50, reward 0.41, 31 s a step, 1 min 33 s left
-step    step 2 of 4: solve rate 0.62, reward 0.41, 31 s a step, 1 min 2 s left
+step    step 1 of 4: 50% of rollouts solved, reward 0.41, 31 s a step, 1 min 33 s left
+step    step 2 of 4: 62% of rollouts solved, reward 0.41, 31 s a step, 1 min 2 s left
 eval    step 2 solves 41 of 64 mazes
 ok      run training               2 steps, 3 min 5 s
 ok      evaluate endpoint          tiny:r-step-2: 41 of 64 mazes solved, 34 s
@@ -122,7 +122,7 @@ def test_the_moving_line_says_what_is_under_way_and_how_far() -> None:
     building, training, playing = written.getvalue().splitlines()
     assert "build images" in building
     assert "#12 [train 3/9] RUN uv pip sync" in building
-    assert "step 1 of 4, 1 min 33 s left, solve rate 0.50, 31 s a step for 0.0 s" in training
+    assert "step 1 of 4, 1 min 33 s left, 50% of rollouts solved, 31 s a step for 0.0 s" in training
     assert "evaluate endpoint" in playing
     assert "16 of 64 mazes, m" in playing
 
