@@ -17,6 +17,7 @@ GROUP_LABEL = "sagemaker.amazonaws.com/instance-group-name"
 """HyperPod's own label: the instance group that a node belongs to."""
 TYPE_LABEL = "node.kubernetes.io/instance-type"
 """Kubernetes' well-known label."""
+UNFIT = "the document does not fit the CRD: compare the KubeRay versions of operator and pipeline"
 IDENTITY_ENV = {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
 
 
@@ -77,11 +78,12 @@ def _status(error: ApiException) -> dict[str, Any]:
 def refusal(error: ApiException) -> str:
     said = _status(error).get("message", "")
     remedies = {
+        400: UNFIT,
         404: "is the KubeRay operator installed, and is hosting.namespace right?",
         401: "the credentials have expired: log in again",
         403: "grant the identity an EKS access entry with the HyperPod training policy in this namespace",
         409: "someone else changed it meanwhile: run again",
-        422: "the document does not fit the CRD: compare the KubeRay versions of operator and pipeline",
+        422: UNFIT,
     }
     remedy = remedies.get(error.status or 0, "see the API server's message")
     return f"the Kubernetes API answered {error.status} {error.reason}: {said or 'no message'}; {remedy}"

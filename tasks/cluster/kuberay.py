@@ -34,6 +34,8 @@ DIGEST_ANNOTATION = "maze-retrain/sha256"
 """Over the document that was applied: the API server fills in defaults, so a resource cannot be compared with it."""
 PODS_ANNOTATION = "maze-retrain/pods-sha256"
 """Over the pods of a RayService or a RayCluster alone."""
+STRICT = {"field_validation": "Strict"}
+"""A field that the API server does not know is refused; it would be dropped without a word otherwise."""
 RAY_KINDS = {"RayCluster": "rayclusters", "RayService": "rayservices"}
 Applied = Literal["created", "changed", "unchanged"]
 
@@ -141,12 +143,13 @@ class KubeRay:
     def change(self, seen: dict[str, Any], patch: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
         """Merge ``patch`` into a Ray resource as it was seen; returns what the API server makes of it.
 
-        Raises ChangedMeanwhile. With ``dry_run`` nothing is changed: what comes back would be there.
+        Raises ChangedMeanwhile. With ``dry_run`` nothing is changed: what comes back would be there, without the fields
+        that the API server does not know.
         """
         metadata = {**patch.get("metadata", {}), "resourceVersion": seen["metadata"]["resourceVersion"]}
         name, namespace = seen["metadata"]["name"], seen["metadata"]["namespace"]
         call, plural = self._objects.patch_namespaced_custom_object, RAY_KINDS[seen["kind"]]
-        more: dict[str, Any] = {"dry_run": "All"} if dry_run else {}
+        more: dict[str, Any] = {"dry_run": "All"} if dry_run else STRICT
         return self._ask(call, "ray.io", "v1", namespace, plural, name, {**patch, "metadata": metadata}, **more)
 
     def events(self, seen: dict[str, Any]) -> list[KubeEvent]:
@@ -182,17 +185,17 @@ class KubeRay:
 
     def _create(self, kind: str, namespace: str, document: dict[str, Any]) -> None:
         if kind == "ServiceAccount":
-            self._ask(self._core.create_namespaced_service_account, namespace, document)
+            self._ask(self._core.create_namespaced_service_account, namespace, document, **STRICT)
         else:
             create = self._objects.create_namespaced_custom_object
-            self._ask(create, "ray.io", "v1", namespace, RAY_KINDS[kind], document)
+            self._ask(create, "ray.io", "v1", namespace, RAY_KINDS[kind], document, **STRICT)
 
     def _patch(self, kind: str, namespace: str, name: str, document: dict[str, Any]) -> None:
         if kind == "ServiceAccount":
-            self._ask(self._core.patch_namespaced_service_account, name, namespace, document)
+            self._ask(self._core.patch_namespaced_service_account, name, namespace, document, **STRICT)
         else:
             patch = self._objects.patch_namespaced_custom_object
-            self._ask(patch, "ray.io", "v1", namespace, RAY_KINDS[kind], name, document)
+            self._ask(patch, "ray.io", "v1", namespace, RAY_KINDS[kind], name, document, **STRICT)
 
     def _find(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """One request for a thing of this name; None where the API server says that it is not there."""
