@@ -13,7 +13,8 @@ import pytest
 
 from flows.deployments import load_settings
 from serving.settings import ServerSettings
-from tasks.cleanup.in_aws import Identity, Machines, RayResources
+from tasks.cleanup.in_aws import Identity, Machines
+from tasks.cleanup.in_kubernetes import RayResources
 from tasks.cleanup.order import Order
 from tasks.cleanup.parts import LeftPart
 from tasks.cluster.aws import HyperPodMachines, PodIdentity

@@ -60,6 +60,8 @@ class FakeKubernetes:
         self.may_read_events = True
         self.created: Callable[[], object] | None = None
         """What the operator does about a new Ray resource."""
+        self.workloads: list[dict[str, Any]] = []
+        """Kueue's, of every namespace."""
         self._leaving: set[tuple[str, str, str]] = set()
         self._number = 0
         self.meanwhile: Callable[[], object] | None = None
@@ -131,7 +133,7 @@ class FakeKubernetes:
         there = self.as_seen(key, None, body["metadata"].get("resourceVersion"))
         self.changes.append(f"patch {key[1]} {key[0]}/{key[2]}")
         # Only another spec makes another generation.
-        generation = there["metadata"]["generation"] + (body.get("spec") != there.get("spec"))
+        generation = there["metadata"]["generation"] + (body.get("spec", there.get("spec")) != there.get("spec"))
         metadata = {**there["metadata"], **body["metadata"], "generation": generation}
         self.things[key] = self._changed({**there, **body, "metadata": metadata})
         return self.things[key]
@@ -225,6 +227,10 @@ def _handler(fake: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
                         "items": [e for e in fake.events if e["involvedObject"]["uid"] == uid],
                     }
                 raise Refused(403, "Forbidden", "events is forbidden")
+            if parts.path == "/apis/kueue.x-k8s.io/v1beta1/namespaces/maze/workloads":
+                return 200, {"kind": "WorkloadList", "items": fake.workloads}
+            if parts.path.startswith("/apis/kueue.x-k8s.io/"):
+                raise Refused(404, "NotFound", "404 page not found")
             if parts.path == "/api/v1/nodes":
                 wanted = query.get("labelSelector", [""])[0].partition("=")[2]
                 nodes = [n for n in fake.nodes if not wanted or wanted in n["metadata"]["labels"].values()]
