@@ -56,8 +56,8 @@ run-long: up ## the same run, at most three hours
 status: setup ## what runs, how far it is; the champion; the services
 	@$(CLI) status
 
-plan: setup ## what the run on AWS would create, take and cost; no account, no GPU
-	@$(CLI) plan hyperpod $(SET)
+plan: setup ## what the run on AWS would create, take and cost; no account, no GPU; on KubeRay: make plan PROFILE=kuberay
+	@$(CLI) plan $(or $(PROFILE),hyperpod) $(SET)
 
 base-model: up ## build and fine-tune the tiny base model again
 	@$(CLI) run base-model/local $(SET)

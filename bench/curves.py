@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from bench.grpo import Collected, side_job
 from flows.deployments import load_settings
-from flows.settings import RetrainSettings
+from flows.settings.retrain import RetrainSettings
 from rl.maze.score import EvalReport
 from tasks.evidence.pictures import save_png
 from tasks.jobs.ray_jobs import RayJobs

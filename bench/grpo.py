@@ -24,7 +24,7 @@ import psutil
 from bench.names import FIRST_ROLLOUT
 from bench.serving import spread
 from flows.deployments import load_settings
-from flows.settings import RetrainSettings
+from flows.settings.retrain import RetrainSettings
 from rl.events import Fault, Resumed, Rollouts, Saved
 from rl.grpo.settings import TrainJob
 from rl.maze.run_mazes import prepare_mazes

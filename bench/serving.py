@@ -21,7 +21,7 @@ import boto3
 import psutil
 
 from flows.deployments import load_settings
-from flows.settings import RetrainSettings
+from flows.settings.retrain import RetrainSettings
 from rl.proof.questions import Conversation, probe_conversations
 from serving.app import adapter_model_id, serve_document
 from serving.publish import AdapterStore, PublishJob, publish

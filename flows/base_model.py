@@ -8,7 +8,7 @@ from __future__ import annotations
 from prefect import flow
 
 from flows.names import default_name
-from flows.settings import BaseModelFlowSettings, BaseModelPlatform
+from flows.settings.base_model import BaseModelFlowSettings, BaseModelPlatform
 from tasks.cluster.wait import ensure_cluster
 from tasks.evidence.tracking import tracked_run
 from tasks.training.base_model import fine_tune_base_model

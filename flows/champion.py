@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefect import flow
 
 from flows.knobs import PromoteKnobs
-from flows.settings import PromotePlatform, PromoteSettings, RollbackPlatform, RollbackSettings
+from flows.settings.champion import PromotePlatform, PromoteSettings, RollbackPlatform, RollbackSettings
 from tasks.evidence.tracking import untracked_run
 from tasks.records import ChampionChange
 from tasks.release.champion import move_champion, roll_champion_back

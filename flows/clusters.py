@@ -11,7 +11,7 @@ from typing import Any
 from prefect import flow
 
 from flows.knobs import CleanupKnobs, ClusterUpKnobs
-from flows.settings import CleanupFlowSettings, CleanupPlatform, ClusterUpPlatform, ClusterUpSettings
+from flows.settings.clusters import CleanupFlowSettings, CleanupPlatform, ClusterUpPlatform, ClusterUpSettings
 from tasks.cleanup.clean_up import clean_up, usd_per_h
 from tasks.cluster.create import create_training_cluster
 from tasks.evidence.tracking import untracked_run

@@ -8,7 +8,7 @@ from prefect import flow
 
 from flows.knobs import CompareKnobs
 from flows.names import default_name
-from flows.settings import CompareFlowSettings, ComparePlatform
+from flows.settings.champion import CompareFlowSettings, ComparePlatform
 from tasks.evidence.compare import compare_and_show
 from tasks.evidence.tracking import tracked_run
 

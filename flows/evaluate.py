@@ -8,7 +8,7 @@ from prefect import flow
 
 from flows.knobs import EvaluateKnobs
 from flows.names import default_name
-from flows.settings import EvaluatePlatform, EvaluateSettings
+from flows.settings.champion import EvaluatePlatform, EvaluateSettings
 from tasks.evidence.evaluation import keep_evaluation
 from tasks.evidence.tracking import tracked_run
 from tasks.release.evaluate import evaluate_endpoint

@@ -10,7 +10,7 @@ from typing import Any
 from prefect import flow
 
 from flows.knobs import Knobs
-from flows.settings import PlanFlowSettings, PlanPlatform
+from flows.settings.plan import PlanFlowSettings, PlanPlatform
 from tasks.evidence.tracking import untracked_run
 from tasks.plan.sizing import require
 from tasks.plan.write import write_plan

@@ -28,7 +28,7 @@ from prefect.states import Completed
 
 from flows.knobs import Knobs
 from flows.names import default_name
-from flows.settings import RetrainPlatform, RetrainSettings
+from flows.settings.retrain import RetrainPlatform, RetrainSettings
 from rl.grpo.settings import TrainJob
 from tasks.cleanup.clean_up import cleaned_up_after
 from tasks.cluster.create import (

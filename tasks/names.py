@@ -78,6 +78,13 @@ KubernetesName = Annotated[
         "volume claims)",
     ),
 ]
+KubernetesNameOrEmpty = Annotated[
+    str,
+    AfterValidator(
+        lambda name: name and follows(SUBDOMAIN, 253, "a DNS-1123 subdomain, or nothing (Kubernetes)")(name)
+    ),
+    Field(json_schema_extra={"pattern": f"^({SUBDOMAIN})?$", "maxLength": 253}),
+]
 SageMakerName = Annotated[
     str,
     *_name(SAGEMAKER, 63, "letters, digits and dashes inside, at most 63 (SageMaker, CreateCluster)"),

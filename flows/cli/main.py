@@ -43,7 +43,9 @@ Verbose = Annotated[
 def run(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PROFILE] [KEY=VALUE]...", help="local (the default), local-long or hyperpod; knobs."),
+        typer.Argument(
+            metavar="[PROFILE] [KEY=VALUE]...", help="local (the default), local-long, hyperpod or kuberay; knobs."
+        ),
     ] = None,
     verbose: Verbose = False,
 ) -> None:
@@ -62,11 +64,11 @@ def run(
 
 @app.command(rich_help_panel=RUNNING)
 def plan(
-    profile: Annotated[str, typer.Argument(help="What is planned.")] = "hyperpod",
+    profile: Annotated[str, typer.Argument(help="What is planned: hyperpod or kuberay.")] = "hyperpod",
     knobs: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Say what a run on AWS would create, take and cost. Needs no account and no GPU, and creates nothing."""
+    """Say what a run on a cluster would create, take and cost. Needs no account and no GPU, and creates nothing."""
     from flows.cli.services import ROOT
 
     os.environ.setdefault("PREFECT_HOME", str(ROOT / ".local" / "prefect-plan"))

@@ -13,13 +13,15 @@ from contextlib import contextmanager
 from functools import cache, partial
 
 from serving.store import s3_client
-from tasks.cleanup.in_aws import Adapters, Identity, Images, Machines, RayResources, Suspension, images_in_use
+from tasks.cleanup.in_aws import Adapters, Identity, Images, Machines
+from tasks.cleanup.in_kubernetes import RayResources, Suspension, images_in_use
 from tasks.cleanup.in_ray import Checkpoints, Jobs
 from tasks.cleanup.order import Order
 from tasks.cleanup.parts import NOT_LOOKED_AT, Leftover, LeftPart, clean
 from tasks.cleanup.settings import CleanupScope
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
 from tasks.cluster.kuberay import KubeRay
+from tasks.cluster.ray_settings import RayOnKubernetes
 from tasks.cluster.settings import HyperPodSettings
 from tasks.errors import AttemptsUnknown
 from tasks.image.ecr import Ecr
@@ -119,12 +121,12 @@ def parts_of(context: RunContext, scope: CleanupScope, order: Order) -> list[Lef
     @cache
     def kube() -> KubeRay:
         """Made at the first look, so that a way to Kubernetes that is lost keeps no other part from its end."""
-        assert isinstance(hosting, HyperPodSettings)
-        return KubeRay(hosting.kubeconfig)
+        assert isinstance(hosting, RayOnKubernetes)
+        return KubeRay(hosting.kubeconfig, hosting.context)
 
     def is_gone() -> bool:
         """Whether somebody knows that there is no cluster; silence alone does not say so."""
-        if not isinstance(hosting, HyperPodSettings):
+        if not isinstance(hosting, RayOnKubernetes):
             return False
         return kube().look("RayCluster", hosting.namespace, hosting.train_cluster) is None
 
@@ -133,13 +135,17 @@ def parts_of(context: RunContext, scope: CleanupScope, order: Order) -> list[Lef
         parts.append(Checkpoints(connect, scope.job, scope.shared_dir, JobNews(context)))
     kept = partial(champions, ChampionSettings(server=scope.server, tracking=scope.tracking))
     adapters = Adapters(s3_client(), scope.server.adapters_uri, kept, cleanup.usd_per_gb_month_s3)
+    if not isinstance(hosting, RayOnKubernetes):
+        return [*parts, adapters]
+    parts += [
+        RayResources("serving", hosting, kube, order),
+        RayResources("training", hosting, kube, order),
+        Suspension(hosting, kube, order),
+    ]
     if not isinstance(hosting, HyperPodSettings):
         return [*parts, adapters]
     return [
         *parts,
-        RayResources("serving", hosting, kube, order),
-        RayResources("training", hosting, kube, order),
-        Suspension(hosting, kube, order),
         Identity(hosting, PodIdentity(hosting.region, hosting.eks_cluster), kube),
         adapters,
         *_images(scope, kube, hosting),

@@ -8,11 +8,12 @@ from typing import Protocol
 from serving.settings import ServerSettings
 from tasks.checks import ToCheck
 from tasks.clients.serve_rest import ServeRest
+from tasks.cluster.any_kubernetes import AnyKubernetes
 from tasks.cluster.aws import HyperPodMachines, PodIdentity
 from tasks.cluster.hyperpod import HyperPod
 from tasks.cluster.kuberay import KubeRay
 from tasks.cluster.owners import Owner
-from tasks.cluster.settings import HostingSettings, KeptClusters
+from tasks.cluster.settings import HostingSettings, KeptClusters, KubeRaySettings
 from tasks.records import ImageRef
 
 Say = Callable[[str], object]
@@ -49,9 +50,12 @@ def hosting_of(settings: HostingSettings) -> Hosting:
     """The hosting that the settings name."""
     if isinstance(settings, KeptClusters):
         return Kept()
+    kube = KubeRay(settings.kubeconfig, settings.context)
+    if isinstance(settings, KubeRaySettings):
+        return AnyKubernetes(settings, kube)
     return HyperPod(
         settings,
-        KubeRay(settings.kubeconfig),
+        kube,
         PodIdentity(settings.region, settings.eks_cluster),
         HyperPodMachines(settings.region, settings.hyperpod_cluster),
     )

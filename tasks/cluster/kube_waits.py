@@ -8,6 +8,7 @@ from typing import Any
 
 from tasks.cluster.kube_words import KubeEvent
 from tasks.cluster.kuberay import KubeRay
+from tasks.cluster.labels import QUEUE_LABEL
 from tasks.errors import ClusterNotReady, KubernetesRefused, RolloutFailed
 
 
@@ -18,6 +19,11 @@ def cluster_shortfall(cluster: dict[str, Any], num_workers: int) -> str:
     HeadPodReady and RayClusterProvisioned).
     """
     status, metadata = cluster.get("status", {}), cluster["metadata"]
+    if cluster.get("spec", {}).get("suspend"):
+        queue = metadata.get("labels", {}).get(QUEUE_LABEL)
+        if queue:
+            return f"it waits in Kueue's queue {queue} and has no pods until it is let in"
+        return "it is suspended (spec.suspend), and no queue of Kueue is named that would let it in"
     if status.get("observedGeneration") != metadata.get("generation"):
         return "the operator has not taken it up yet; does it run?"
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
@@ -73,6 +79,8 @@ def wait_for_cluster(
         if final := [warning for warning in warnings if warning.is_final]:
             raise ClusterNotReady(f"RayCluster {namespace}/{name} will not come up: {final[-1]}; correct hosting")
         troubles = kube.pod_troubles(namespace, name)
+        if cluster and cluster.get("spec", {}).get("suspend") and (word := kube.queue_word(cluster)):
+            troubles.insert(0, word)
         state = "; ".join([lacks, *troubles, *map(str, warnings)])
         if clock() >= deadline:
             raise ClusterNotReady(

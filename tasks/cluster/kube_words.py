@@ -9,14 +9,10 @@ from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 
+from tasks.cluster.labels import HEALTH_LABEL
 from tasks.cluster.placement import Held, Room, amount_of, requests_of
 
-HEALTH_LABEL = "sagemaker.amazonaws.com/node-health-status"
-"""HyperPod's own label: a node that runs may still be waiting for its replacement."""
-GROUP_LABEL = "sagemaker.amazonaws.com/instance-group-name"
-"""HyperPod's own label: the instance group that a node belongs to."""
-TYPE_LABEL = "node.kubernetes.io/instance-type"
-"""Kubernetes' well-known label."""
+UNFIT = "the document does not fit the CRD: compare the KubeRay versions of operator and pipeline"
 IDENTITY_ENV = {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
 
 
@@ -77,14 +73,27 @@ def _status(error: ApiException) -> dict[str, Any]:
 def refusal(error: ApiException) -> str:
     said = _status(error).get("message", "")
     remedies = {
+        400: UNFIT,
         404: "is the KubeRay operator installed, and is hosting.namespace right?",
         401: "the credentials have expired: log in again",
-        403: "grant the identity an EKS access entry with the HyperPod training policy in this namespace",
+        403: "grant the identity docker/role.yaml or role-kuberay.yaml, an EKS access entry with it on HyperPod",
         409: "someone else changed it meanwhile: run again",
-        422: "the document does not fit the CRD: compare the KubeRay versions of operator and pipeline",
+        422: UNFIT,
     }
     remedy = remedies.get(error.status or 0, "see the API server's message")
     return f"the Kubernetes API answered {error.status} {error.reason}: {said or 'no message'}; {remedy}"
+
+
+def admission_word(workloads: list[dict[str, Any]], uid: str) -> str:
+    """What Kueue says of the Workload that it made for an object (its condition QuotaReserved); empty where nothing."""
+    for workload in workloads:
+        owners = [owner["uid"] for owner in workload["metadata"].get("ownerReferences") or []]
+        if uid not in owners:
+            continue
+        for condition in (workload.get("status") or {}).get("conditions") or []:
+            if condition["type"] == "QuotaReserved" and condition["status"] != "True":
+                return condition.get("message") or condition.get("reason") or ""
+    return ""
 
 
 def trouble(pod: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 from kubernetes import client, config
@@ -19,6 +20,7 @@ from tasks.clients.retry import PATIENT_READS
 from tasks.cluster.kube_words import (
     KubeEvent,
     NodeHealth,
+    admission_word,
     event,
     has_identity,
     health,
@@ -34,6 +36,9 @@ DIGEST_ANNOTATION = "maze-retrain/sha256"
 """Over the document that was applied: the API server fills in defaults, so a resource cannot be compared with it."""
 PODS_ANNOTATION = "maze-retrain/pods-sha256"
 """Over the pods of a RayService or a RayCluster alone."""
+STRICT = {"field_validation": "Strict"}
+"""A field that the API server does not know is refused; it would be dropped without a word otherwise."""
+KUEUE_VERSIONS = ("v1beta2", "v1beta1")
 RAY_KINDS = {"RayCluster": "rayclusters", "RayService": "rayservices"}
 Applied = Literal["created", "changed", "unchanged"]
 
@@ -45,15 +50,9 @@ class ChangedMeanwhile(KubernetesRefused):
 class KubeRay:
     """Raises KubernetesUnreachable when nobody answers, KubernetesRefused when the API server says no."""
 
-    def __init__(self, kubeconfig: str, context: str | None = None, timeout_s: float = 30.0) -> None:
-        how = client.Configuration()
-        how.retries = PATIENT_READS
-        try:
-            api = config.new_client_from_config(kubeconfig, context, client_configuration=how)
-        except (config.ConfigException, FileNotFoundError) as error:
-            raise KubernetesUnreachable(
-                f"{kubeconfig} gives no connection ({error}); write one with `aws eks update-kubeconfig --kubeconfig`"
-            ) from error
+    def __init__(self, kubeconfig: str, context: str = "", timeout_s: float = 30.0) -> None:
+        """Without a kubeconfig it is the cluster whose pod this process runs in, as the pod's service account."""
+        api = _connected(kubeconfig, context)
         self._timeout_s = timeout_s
         self._objects, self._core = client.CustomObjectsApi(api), client.CoreV1Api(api)
         self._access = client.AuthorizationV1Api(api)
@@ -86,6 +85,9 @@ class KubeRay:
         if there["metadata"].get("annotations", {}).get(DIGEST_ANNOTATION) == digest:
             return "unchanged"
         marked["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"]
+        if kind == "RayCluster" and self.same_pods(there, manifest):
+            # Kueue has put its machines' labels into the pods of a cluster that it let in: they stay.
+            del marked["spec"]
         self._patch(kind, metadata["namespace"], metadata["name"], marked)
         return "changed"
 
@@ -141,18 +143,33 @@ class KubeRay:
     def change(self, seen: dict[str, Any], patch: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
         """Merge ``patch`` into a Ray resource as it was seen; returns what the API server makes of it.
 
-        Raises ChangedMeanwhile. With ``dry_run`` nothing is changed: what comes back would be there.
+        Raises ChangedMeanwhile. With ``dry_run`` nothing is changed: what comes back would be there, without the fields
+        that the API server does not know.
         """
         metadata = {**patch.get("metadata", {}), "resourceVersion": seen["metadata"]["resourceVersion"]}
         name, namespace = seen["metadata"]["name"], seen["metadata"]["namespace"]
         call, plural = self._objects.patch_namespaced_custom_object, RAY_KINDS[seen["kind"]]
-        more: dict[str, Any] = {"dry_run": "All"} if dry_run else {}
+        more: dict[str, Any] = {"dry_run": "All"} if dry_run else STRICT
         return self._ask(call, "ray.io", "v1", namespace, plural, name, {**patch, "metadata": metadata}, **more)
 
     def events(self, seen: dict[str, Any]) -> list[KubeEvent]:
         """What was said about exactly this Ray resource, the oldest first."""
         metadata = seen["metadata"]
         return self._events(metadata["namespace"], metadata["name"], metadata["uid"])
+
+    def queue_word(self, seen: dict[str, Any]) -> str:
+        """Why Kueue does not let this RayCluster in, in its words; empty where it says nothing, or not to us."""
+        for version in KUEUE_VERSIONS:
+            with suppress(KubernetesRefused):
+                found = self._ask(
+                    self._objects.list_namespaced_custom_object,
+                    "kueue.x-k8s.io",
+                    version,
+                    seen["metadata"]["namespace"],
+                    "workloads",
+                )
+                return admission_word(found["items"], seen["metadata"]["uid"])
+        return ""
 
     def may(self, verb: str, group: str, resource: str, namespace: str) -> bool:
         """Whether this identity may do that; the API server itself says so. Nodes have no namespace: empty."""
@@ -182,17 +199,17 @@ class KubeRay:
 
     def _create(self, kind: str, namespace: str, document: dict[str, Any]) -> None:
         if kind == "ServiceAccount":
-            self._ask(self._core.create_namespaced_service_account, namespace, document)
+            self._ask(self._core.create_namespaced_service_account, namespace, document, **STRICT)
         else:
             create = self._objects.create_namespaced_custom_object
-            self._ask(create, "ray.io", "v1", namespace, RAY_KINDS[kind], document)
+            self._ask(create, "ray.io", "v1", namespace, RAY_KINDS[kind], document, **STRICT)
 
     def _patch(self, kind: str, namespace: str, name: str, document: dict[str, Any]) -> None:
         if kind == "ServiceAccount":
-            self._ask(self._core.patch_namespaced_service_account, name, namespace, document)
+            self._ask(self._core.patch_namespaced_service_account, name, namespace, document, **STRICT)
         else:
             patch = self._objects.patch_namespaced_custom_object
-            self._ask(patch, "ray.io", "v1", namespace, RAY_KINDS[kind], name, document)
+            self._ask(patch, "ray.io", "v1", namespace, RAY_KINDS[kind], name, document, **STRICT)
 
     def _find(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """One request for a thing of this name; None where the API server says that it is not there."""
@@ -211,8 +228,24 @@ class KubeRay:
             raise refused(refusal(error)) from error
         except HTTPError as error:
             raise KubernetesUnreachable(
-                f"the Kubernetes API does not answer ({error}); check the network and `aws eks describe-cluster`"
+                f"the Kubernetes API does not answer ({error}); check the network, and that the cluster runs"
             ) from error
+
+
+def _connected(kubeconfig: str, context: str) -> client.ApiClient:
+    how = client.Configuration()
+    how.retries = PATIENT_READS
+    try:
+        if kubeconfig:
+            return config.new_client_from_config(kubeconfig, context or None, client_configuration=how)
+        config.load_incluster_config(client_configuration=how)
+        return client.ApiClient(how)
+    except (config.ConfigException, FileNotFoundError) as error:
+        where = f"{kubeconfig}{f', context {context},' if context else ''} gives" if kubeconfig else "this pod gives"
+        raise KubernetesUnreachable(
+            f"{where} no connection ({error}); correct hosting.kubeconfig and hosting.context (on EKS "
+            "`aws eks update-kubeconfig --kubeconfig` writes one), or leave them empty in a pod of the cluster"
+        ) from error
 
 
 def _digest(document: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""KubeRay resources of the AWS run as documents for the Kubernetes API. Pure: nothing is applied here.
+"""KubeRay resources of a run as documents for the Kubernetes API. Pure: nothing is applied here.
 
 Pods are the Kubernetes client's typed objects; RayCluster and RayService have no types in Python, so their few fields
 around the pods are spelled out (KubeRay 1.6, api ray.io/v1).
@@ -13,12 +13,15 @@ from kubernetes.client import (
     ApiClient,
     V1Container,
     V1EmptyDirVolumeSource,
+    V1EnvFromSource,
     V1EnvVar,
+    V1LocalObjectReference,
     V1ObjectMeta,
     V1PersistentVolumeClaimVolumeSource,
     V1PodSpec,
     V1PodTemplateSpec,
     V1ResourceRequirements,
+    V1SecretEnvSource,
     V1ServiceAccount,
     V1Toleration,
     V1Volume,
@@ -27,14 +30,12 @@ from kubernetes.client import (
 
 from serving.app import serve_document
 from serving.settings import ServerSettings
-from tasks.cluster.kube_words import GROUP_LABEL, HEALTH_LABEL, TYPE_LABEL
+from tasks.cluster.labels import RUN_LABEL
 from tasks.cluster.placement import PodAsk, asks_of
-from tasks.cluster.settings import HyperPodSettings, NodeGroup
+from tasks.cluster.ray_settings import MachineGroup, RayOnKubernetes
 
 Manifest = dict[str, Any]
-RUN_LABEL = "maze-retrain/run"
 FLOW_RUN_ANNOTATION = "maze-retrain/flow-run"
-HEALTHY_NODE = {HEALTH_LABEL: "Schedulable"}
 
 
 class _ForReading(yaml.SafeDumper):
@@ -56,8 +57,8 @@ def as_yaml(manifest: Manifest) -> str:
     return text
 
 
-def service_account(settings: HyperPodSettings) -> Manifest:
-    """The identity of every Ray pod; EKS Pod Identity ties it to ``role_arn``, the account itself names no role."""
+def service_account(settings: RayOnKubernetes) -> Manifest:
+    """The identity of every Ray pod. EKS Pod Identity ties it to a role, the account itself names none."""
     account = V1ServiceAccount(
         api_version="v1",
         kind="ServiceAccount",
@@ -66,7 +67,7 @@ def service_account(settings: HyperPodSettings) -> Manifest:
     return _document(account)
 
 
-def ray_cluster(settings: HyperPodSettings, run_name: str, image: str, flow_run_id: str = "") -> Manifest:
+def ray_cluster(settings: RayOnKubernetes, run_name: str, image: str, flow_run_id: str = "") -> Manifest:
     """The cluster that trains: a head without GPUs, and workers that are all there or not at all."""
     attempt = {FLOW_RUN_ANNOTATION: flow_run_id} if flow_run_id else {}
     return {
@@ -75,12 +76,8 @@ def ray_cluster(settings: HyperPodSettings, run_name: str, image: str, flow_run_
         "metadata": {
             "name": settings.train_cluster,
             "namespace": settings.namespace,
-            "labels": {RUN_LABEL: run_name},
-            "annotations": {
-                **attempt,
-                "access.sagemaker.amazonaws.com/enabled": "true",
-                "access.sagemaker.amazonaws.com/access-strategy": f"ray-access-strategy-{settings.access_strategy}",
-            },
+            "labels": {**settings.extras.labels, RUN_LABEL: run_name},
+            "annotations": {**settings.extras.annotations, **attempt},
         },
         "spec": _cluster_spec(
             settings, image, settings.train_ray_version, (settings.head, settings.workers), env=_train_env()
@@ -88,7 +85,7 @@ def ray_cluster(settings: HyperPodSettings, run_name: str, image: str, flow_run_
     }
 
 
-def ray_service(settings: HyperPodSettings, server: ServerSettings, image: str) -> Manifest:
+def ray_service(settings: RayOnKubernetes, server: ServerSettings, image: str) -> Manifest:
     """The serving cluster and the application on it. No run's name is in it: it outlives the runs.
 
     ``upgradeStrategy`` None: a changed pod would otherwise bring up a second cluster, and wait for its GPUs for ever.
@@ -109,18 +106,18 @@ def ray_service(settings: HyperPodSettings, server: ServerSettings, image: str) 
     }
 
 
-def training_pods(settings: HyperPodSettings) -> list[PodAsk]:
+def training_pods(settings: RayOnKubernetes) -> list[PodAsk]:
     """The pods of the RayCluster that trains, whatever their image."""
     return asks_of(settings.train_cluster, ray_cluster(settings, "any", "any")["spec"])
 
 
-def serving_pods(settings: HyperPodSettings) -> list[PodAsk]:
+def serving_pods(settings: RayOnKubernetes) -> list[PodAsk]:
     """The pods of the RayService, whatever their image and application."""
     spec = _cluster_spec(settings, "any", settings.serve_ray_version, _serving_groups(settings), env={})
     return asks_of(settings.serve_name, spec)
 
 
-def _serving_groups(settings: HyperPodSettings) -> tuple[NodeGroup, NodeGroup]:
+def _serving_groups(settings: RayOnKubernetes) -> tuple[MachineGroup, MachineGroup]:
     head, worker = settings.serving_groups
     return head, worker.model_copy(update={"num_gpus": settings.serve_gpus})
 
@@ -135,20 +132,19 @@ def _train_env() -> dict[str, str]:
     return {"RAY_JOB_STOP_WAIT_TIME_S": "120"}
 
 
-def _region(region: str) -> dict[str, str]:
-    """boto3 and the AWS CLI read AWS_DEFAULT_REGION alone (botocore/configprovider.py); other SDKs read AWS_REGION."""
-    return {"AWS_DEFAULT_REGION": region, "AWS_REGION": region}
-
-
 def _cluster_spec(
-    settings: HyperPodSettings, image: str, ray_version: str, groups: tuple[NodeGroup, NodeGroup], env: dict[str, str]
+    settings: RayOnKubernetes,
+    image: str,
+    ray_version: str,
+    groups: tuple[MachineGroup, MachineGroup],
+    env: dict[str, str],
 ) -> Manifest:
     head, workers = groups[0].model_copy(update={"num_gpus": 0}), groups[1]
     return {
         "rayVersion": ray_version,
         "enableInTreeAutoscaling": False,
         "headGroupSpec": {
-            # HyperPod's endpoint operator wants the dashboard on every interface; no GPU work on the head.
+            # Jobs come over the head's service, so the dashboard is on every interface; no GPU work on the head.
             "rayStartParams": {"dashboard-host": "0.0.0.0", "num-gpus": "0"},
             "template": _pod(settings, "ray-head", image, head, env),
         },
@@ -165,13 +161,16 @@ def _cluster_spec(
     }
 
 
-def _pod(settings: HyperPodSettings, name: str, image: str, node: NodeGroup, env: dict[str, str]) -> Manifest:
+def _pod(settings: RayOnKubernetes, name: str, image: str, node: MachineGroup, env: dict[str, str]) -> Manifest:
     amounts = {"cpu": str(node.num_cpus), "memory": f"{node.memory_gib}Gi"}
     amounts |= {"nvidia.com/gpu": str(node.num_gpus)} if node.num_gpus else {}
+    extras = settings.extras
+    secret = extras.env_secret
     container = V1Container(
         name=name,
         image=image,
-        env=[V1EnvVar(name=key, value=value) for key, value in {**_region(settings.region), **env}.items()],
+        env=[V1EnvVar(name=key, value=value) for key, value in {**extras.env, **env}.items()] or None,
+        env_from=[V1EnvFromSource(secret_ref=V1SecretEnvSource(name=secret))] if secret else None,
         # Requests equal to limits: the pod is the last to be evicted when its node runs short.
         resources=V1ResourceRequirements(requests=amounts, limits=amounts),
         volume_mounts=[
@@ -180,11 +179,13 @@ def _pod(settings: HyperPodSettings, name: str, image: str, node: NodeGroup, env
         ],
     )
     spec = V1PodSpec(
-        service_account_name=settings.service_account,
-        node_selector={TYPE_LABEL: node.instance_type, GROUP_LABEL: node.instance_group, **HEALTHY_NODE},
-        tolerations=[V1Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")]
-        if node.num_gpus
+        service_account_name=settings.service_account or None,
+        image_pull_secrets=[V1LocalObjectReference(name=extras.image_pull_secret)]
+        if extras.image_pull_secret
         else None,
+        priority_class_name=extras.priority_class or None,
+        node_selector=node.selector,
+        tolerations=[V1Toleration(**taint) for taint in node.tolerated] or None,
         containers=[container],
         volumes=[
             V1Volume(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.cluster.kuberay import DIGEST_ANNOTATION, ChangedMeanwhile, KubeRay
-from tasks.cluster.manifests import FLOW_RUN_ANNOTATION, RUN_LABEL
+from tasks.cluster.labels import RUN_LABEL
+from tasks.cluster.manifests import FLOW_RUN_ANNOTATION
 
 NOT_THERE = "not there"
 

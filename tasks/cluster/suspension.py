@@ -12,7 +12,7 @@ from typing import Any
 
 from tasks.cluster.kuberay import KubeRay
 from tasks.cluster.owners import Owner, settled
-from tasks.cluster.settings import HyperPodSettings
+from tasks.cluster.ray_settings import RayOnKubernetes
 from tasks.errors import ClusterNotReady
 
 BY, ATTEMPT, SINCE = (f"maze-retrain/suspended-{what}" for what in ("by", "flow-run", "since"))
@@ -45,7 +45,7 @@ def suspended_by(service: dict[str, Any]) -> Owner:
     return Owner(marks.get(BY, ""), marks.get(ATTEMPT, ""))
 
 
-def require_suspendable(kube: KubeRay, settings: HyperPodSettings) -> None:
+def require_suspendable(kube: KubeRay, settings: RayOnKubernetes) -> None:
     """Raises ClusterNotReady where KubeRay's CRD does not know the field: the API server would drop it silently."""
 
     def attempt() -> bool:
@@ -60,7 +60,7 @@ def require_suspendable(kube: KubeRay, settings: HyperPodSettings) -> None:
         )
 
 
-def suspend(kube: KubeRay, settings: HyperPodSettings, owner: Owner, now: Now) -> bool:
+def suspend(kube: KubeRay, settings: RayOnKubernetes, owner: Owner, now: Now) -> bool:
     """Take the endpoint away for this owner's training; False where there is none. A second call changes nothing.
 
     Raises ClusterNotReady where it is away for another run: whoever marks it last would bring it back under the other.
@@ -86,7 +86,7 @@ def suspend(kube: KubeRay, settings: HyperPodSettings, owner: Owner, now: Now) -
     return settled(attempt)
 
 
-def resume(kube: KubeRay, settings: HyperPodSettings) -> str:
+def resume(kube: KubeRay, settings: RayOnKubernetes) -> str:
     """Bring the endpoint back; returns since when it was away, empty where it was not.
 
     The marks stay until ``forget``: an attempt that dies while the endpoint comes up leaves them to the next.
@@ -101,7 +101,7 @@ def resume(kube: KubeRay, settings: HyperPodSettings) -> str:
     return settled(attempt)
 
 
-def forget(kube: KubeRay, settings: HyperPodSettings) -> None:
+def forget(kube: KubeRay, settings: RayOnKubernetes) -> None:
     """The endpoint is back: nothing on it speaks of a training any more."""
 
     def attempt() -> None:
@@ -112,7 +112,7 @@ def forget(kube: KubeRay, settings: HyperPodSettings) -> None:
     settled(attempt)
 
 
-def lift(kube: KubeRay, settings: HyperPodSettings, keeps: Callable[[dict[str, Any]], str]) -> None:
+def lift(kube: KubeRay, settings: RayOnKubernetes, keeps: Callable[[dict[str, Any]], str]) -> None:
     """Bring the endpoint back and forget for whom it was away, in one write, unless ``keeps`` has a reason."""
 
     def attempt() -> None:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from rl.grpo.settings import TrainSettings
 from serving.settings import ServerSettings
-from tasks.cluster.settings import HyperPodSettings
+from tasks.cluster.settings import MadeClusters
 from tasks.image.settings import ImageSettings
 from tasks.settings import Settings
 
@@ -48,7 +48,7 @@ class PlannedRun(Settings):
     """The run that is planned, as far as a plan speaks of it."""
 
     image: ImageSettings
-    hyperpod: HyperPodSettings
+    hosting: MadeClusters
     train: TrainSettings
     server: ServerSettings
     experiment: str

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 
 from rl.grpo.settings import TrainSettings
 from tasks.cluster.checks import PLACE_REMEDY, windows_of
-from tasks.cluster.kube_words import GROUP_LABEL, TYPE_LABEL
-from tasks.cluster.manifests import HEALTHY_NODE
 from tasks.cluster.placement import Amount, Placed, Room, homeless, place
-from tasks.cluster.settings import HyperPodSettings, OwnMachines
+from tasks.cluster.ray_settings import OwnMachines, RayOnKubernetes
 from tasks.errors import StageError
 from tasks.plan.settings import BaseModelFacts, PlanSettings
 from tasks.records import Check
@@ -77,59 +75,58 @@ def durations_h(train: TrainSettings, plan: PlanSettings) -> dict[str, float]:
     return {name: seconds / 3600 for name, seconds in parts.items()}
 
 
-def costs_usd(hours: float, hyperpod: HyperPodSettings, plan: PlanSettings) -> dict[str, float]:
+def costs_usd(hours: float, hosting: RayOnKubernetes, plan: PlanSettings) -> dict[str, float]:
     """What the machines and the file system cost for so long; what was there before the run is not left out."""
-    groups = {"workers": hyperpod.workers, "head": hyperpod.head}
+    groups = {"workers": hosting.workers, "head": hosting.head}
     machines = {name: hours * group.count * group.usd_per_h for name, group in groups.items()}
-    if isinstance(hyperpod.serving, OwnMachines):
-        machines["serving beside it"] = hours * serving_usd_per_h(hyperpod)
-    shared = hours / HOURS_PER_MONTH * hyperpod.shared_size_gb * plan.usd_per_gb_month_shared
+    if isinstance(hosting.serving, OwnMachines):
+        machines["serving beside it"] = hours * serving_usd_per_h(hosting)
+    shared = hours / HOURS_PER_MONTH * hosting.shared_size_gb * plan.usd_per_gb_month_shared
     return {**machines, "shared file system": shared}
 
 
-def serving_usd_per_h(hyperpod: HyperPodSettings) -> float:
+def serving_usd_per_h(hosting: RayOnKubernetes) -> float:
     """What the machines cost that serving stands on, whosever they are."""
-    return sum(group.usd_per_h for group in hyperpod.serving_groups)
+    return sum(group.usd_per_h for group in hosting.serving_groups)
 
 
-def expected_rooms(hyperpod: HyperPodSettings) -> list[Room]:
-    """The machines of the settings' instance groups, as free as they are expected to be."""
+def expected_rooms(hosting: RayOnKubernetes) -> list[Room]:
+    """The machines of the settings' groups, as free as they are expected to be."""
     return [
         Room(
-            f"{group.instance_group}-{number}",
-            {TYPE_LABEL: group.instance_type, GROUP_LABEL: group.instance_group, **HEALTHY_NODE},
+            f"{group.group_name}-{number}",
+            group.selector,
             Amount(group.free_cpus, group.free_memory_gib, group.num_gpus),
         )
-        for group in hyperpod.groups
+        for group in hosting.groups
         for number in range(1, group.count + 1)
     ]
 
 
-def placements(hyperpod: HyperPodSettings) -> dict[str, tuple[Placed, ...]]:
+def placements(hosting: RayOnKubernetes) -> dict[str, tuple[Placed, ...]]:
     """Window -> every pod of it with its machine; which pods stand at the same time follows from hosting.serving."""
-    return {title: place(pods, expected_rooms(hyperpod)) for title, pods in windows_of(hyperpod).items()}
+    return {title: place(pods, expected_rooms(hosting)) for title, pods in windows_of(hosting).items()}
 
 
-def checks(train: TrainSettings, hyperpod: HyperPodSettings, plan: PlanSettings, skyrl: str) -> tuple[Check, ...]:
+def checks(train: TrainSettings, hosting: RayOnKubernetes, plan: PlanSettings, skyrl: str) -> tuple[Check, ...]:
     """Everything that can be known now. ``skyrl`` is what SkyRL said against the settings; empty when it took them."""
-    gpus = hyperpod.workers.count * hyperpod.workers.num_gpus
+    gpus = hosting.workers.count * hosting.workers.num_gpus
     wanted = train.num_gpus
     size = sizes(train, plan.model)
     gathered_gib = plan.model.num_params * BYTES_PER_WEIGHT / 2**30
-    nowhere = "; ".join(why for placed in placements(hyperpod).values() if (why := homeless(placed)))
-    inside = train.shared_dir.startswith(hyperpod.shared_mount) and train.model_path.startswith(hyperpod.shared_mount)
+    nowhere = "; ".join(why for placed in placements(hosting).values() if (why := homeless(placed)))
+    inside = train.shared_dir.startswith(hosting.shared_mount) and train.model_path.startswith(hosting.shared_mount)
     found = [
         Check(name="SkyRL takes the settings", holds=not skyrl, found=skyrl or "yes", remedy="change what it names"),
         Check(
             name="the workers have the GPUs that policy and engines want",
             holds=gpus == wanted,
-            found=f"{hyperpod.workers.count} x {hyperpod.workers.num_gpus} GPUs, {wanted} wanted",
+            found=f"{hosting.workers.count} x {hosting.workers.num_gpus} GPUs, {wanted} wanted",
             remedy="change hosting.workers, or train.num_policy_nodes, num_gpus_per_node and engine.num_engines",
         ),
         Check(
             name="policy nodes are whole machines",
-            holds=(train.num_policy_nodes, train.num_gpus_per_node)
-            == (hyperpod.workers.count, hyperpod.workers.num_gpus)
+            holds=(train.num_policy_nodes, train.num_gpus_per_node) == (hosting.workers.count, hosting.workers.num_gpus)
             or not train.engine.colocate,
             found=f"{train.num_policy_nodes} nodes x {train.num_gpus_per_node} GPUs",
             remedy="set train.num_policy_nodes and num_gpus_per_node to hosting.workers",
@@ -142,21 +139,21 @@ def checks(train: TrainSettings, hyperpod: HyperPodSettings, plan: PlanSettings,
         ),
         Check(
             name="one worker's memory holds the gathered weights",
-            holds=gathered_gib < hyperpod.workers.memory_gib,
-            found=f"{gathered_gib:.0f} GiB for the state dict on rank 0, {hyperpod.workers.memory_gib} GiB in the pod",
+            holds=gathered_gib < hosting.workers.memory_gib,
+            found=f"{gathered_gib:.0f} GiB for the state dict on rank 0, {hosting.workers.memory_gib} GiB in the pod",
             remedy="raise hosting.workers.memory_gib or take larger machines",
         ),
         Check(
             name="the shared file system holds what is kept",
-            holds=size.kept_bytes / 1e9 < hyperpod.shared_size_gb,
-            found=f"{size.kept_bytes / 1e9:.0f} GB kept, {hyperpod.shared_size_gb:.0f} GB there",
+            holds=size.kept_bytes / 1e9 < hosting.shared_size_gb,
+            found=f"{size.kept_bytes / 1e9:.0f} GB kept, {hosting.shared_size_gb:.0f} GB there",
             remedy="keep fewer checkpoints (train.max_checkpoints_to_keep) or enlarge the file system",
         ),
         Check(
             name="runs and base model lie on the shared file system",
             holds=inside,
             found=f"{train.shared_dir}, {train.model_path}",
-            remedy=f"put train.shared_dir and train.model_path under {hyperpod.shared_mount}",
+            remedy=f"put train.shared_dir and train.model_path under {hosting.shared_mount}",
         ),
     ]
     return tuple(found)

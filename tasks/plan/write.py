@@ -11,7 +11,8 @@ from typing import Any
 
 from rl.grpo.settings import TrainJob
 from tasks.cluster.manifests import Manifest, as_yaml, ray_cluster, ray_service, service_account
-from tasks.cluster.settings import HyperPodSettings, OwnMachines
+from tasks.cluster.ray_settings import OwnMachines, RayOnKubernetes
+from tasks.cluster.settings import HyperPodSettings, MadeClusters
 from tasks.image.settings import UNPINNED, BuiltImages, ImageSettings
 from tasks.plan.settings import PlannedRun, PlanSettings
 from tasks.plan.sizing import checks, costs_usd, durations_h, placements, serving_usd_per_h, sizes
@@ -33,7 +34,7 @@ def write_plan(context: RunContext, plan: PlanSettings, planned: PlannedRun, maz
         "stages": [{"stage": name, "creates": things} for name, things in creates(planned, run_name).items()],
         "eval_set": {"sha256": mazes.eval_sha256, "num_mazes": mazes.num_eval_mazes, "ceiling": mazes.ceiling},
         **figures(planned, plan),
-        "checks": [check.model_dump() for check in checks(planned.train, planned.hyperpod, plan, objections)],
+        "checks": [check.model_dump() for check in checks(planned.train, planned.hosting, plan, objections)],
     }
     folder = Path(plan.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,7 +49,7 @@ def write_plan(context: RunContext, plan: PlanSettings, planned: PlannedRun, maz
 
 def manifests(planned: PlannedRun, run_name: str) -> dict[str, Manifest]:
     """File name -> Kubernetes document; images that the run builds have no digest yet."""
-    hyperpod, image = planned.hyperpod, planned.image
+    hosting, image = planned.hosting, planned.image
 
     def wanted(name: str, pinned: str) -> str:
         built = image.images.get(name) if isinstance(image, BuiltImages) else None
@@ -56,17 +57,21 @@ def manifests(planned: PlannedRun, run_name: str) -> dict[str, Manifest]:
             return pinned
         return f"{image.registry.partition('://')[2]}/{built.repository}:built-by-the-run"
 
+    account = {"service-account": service_account(hosting)} if isinstance(hosting, HyperPodSettings) else {}
     return {
-        "service-account": service_account(hyperpod),
-        "ray-cluster": ray_cluster(hyperpod, run_name, wanted("train", hyperpod.train_image)),
-        "ray-service": ray_service(hyperpod, planned.server, wanted("serve", hyperpod.serve_image)),
+        **account,
+        "ray-cluster": ray_cluster(hosting, run_name, wanted("train", hosting.train_image)),
+        "ray-service": ray_service(hosting, planned.server, wanted("serve", hosting.serve_image)),
     }
 
 
-def image_lines(hyperpod: HyperPodSettings, image: ImageSettings) -> list[str]:
+def image_lines(hosting: RayOnKubernetes, image: ImageSettings) -> list[str]:
     """What is built, or which images are taken as they are."""
     if not isinstance(image, BuiltImages):
-        return [f"{name} image as it is: {uri}" for name, uri in _pinned(hyperpod).items()]
+        return [
+            f"{name} image as it is: {uri}" + (" - **not pinned yet**" if uri.endswith(UNPINNED) else "")
+            for name, uri in _pinned(hosting).items()
+        ]
     lines = []
     for name, spec in image.images.items():
         unknown = [arg for arg, value in spec.build_args.items() if value.endswith(UNPINNED)]
@@ -77,8 +82,8 @@ def image_lines(hyperpod: HyperPodSettings, image: ImageSettings) -> list[str]:
     return lines
 
 
-def _pinned(hyperpod: HyperPodSettings) -> dict[str, str]:
-    return {"train": hyperpod.train_image, "serve": hyperpod.serve_image}
+def _pinned(hosting: RayOnKubernetes) -> dict[str, str]:
+    return {"train": hosting.train_image, "serve": hosting.serve_image}
 
 
 def skyrl_config(job: TrainJob, python: str) -> tuple[str, str]:
@@ -94,16 +99,16 @@ def skyrl_config(job: TrainJob, python: str) -> tuple[str, str]:
 
 def creates(planned: PlannedRun, run_name: str) -> dict[str, list[str]]:
     """Stage -> what it would create."""
-    hyperpod, train, server = planned.hyperpod, planned.train, planned.server
-    head, workers = hyperpod.head, hyperpod.workers
+    hosting, train, server = planned.hosting, planned.train, planned.server
+    head, workers = hosting.head, hosting.workers
     runs = f"{train.shared_dir}/runs/{run_name}"
     last = train.grpo.max_steps
     return {
-        "image": image_lines(hyperpod, planned.image),
+        "image": image_lines(hosting, planned.image),
         "cluster": [
-            f"ServiceAccount {hyperpod.namespace}/{hyperpod.service_account}, by Pod Identity with {hyperpod.role_arn}",
-            f"RayCluster {hyperpod.namespace}/{hyperpod.train_cluster}: {head.count} x {head.instance_type}, "
-            f"{workers.count} x {workers.instance_type} ({workers.count * workers.num_gpus} GPUs)",
+            *account_lines(planned.hosting),
+            f"RayCluster {hosting.namespace}/{hosting.train_cluster}: {head.count} x {head.machine_type}, "
+            f"{workers.count} x {workers.machine_type} ({workers.count * workers.num_gpus} GPUs)",
         ],
         "track": [f"MLflow runs {run_name} and {run_name}-train in experiment {planned.experiment}"],
         "train": [
@@ -113,41 +118,50 @@ def creates(planned: PlannedRun, run_name: str) -> dict[str, list[str]]:
         ],
         "publish": [f"{server.adapters_uri}/{run_name}-step-<best>/"],
         "serve": [
-            f"RayService {hyperpod.namespace}/{hyperpod.serve_name}: application {server.app_name} with "
-            f"{server.base_model_id} on {hyperpod.serve_gpus} GPU",
-            serving_line(hyperpod),
+            f"RayService {hosting.namespace}/{hosting.serve_name}: application {server.app_name} with "
+            f"{server.base_model_id} on {hosting.serve_gpus} GPU",
+            serving_line(hosting),
         ],
         "promote": [f"alias champion of the registered model {server.base_model_id}-adapters, if proven and better"],
-        "clean up": [f"RayCluster {hyperpod.namespace}/{hyperpod.train_cluster} goes, whatever happened"],
+        "clean up": [f"RayCluster {hosting.namespace}/{hosting.train_cluster} goes, whatever happened"],
     }
 
 
-def serving_line(hyperpod: HyperPodSettings) -> str:
+def account_lines(hosting: MadeClusters) -> list[str]:
+    """What is made so that pods reach the object store."""
+    if not isinstance(hosting, HyperPodSettings):
+        return []
+    return [f"ServiceAccount {hosting.namespace}/{hosting.service_account}, by Pod Identity with {hosting.role_arn}"]
+
+
+def serving_line(hosting: RayOnKubernetes) -> str:
     """What serving costs a week, and whether it answers while a run trains."""
-    machines = " and ".join(f"{group.count} x {group.instance_type}" for group in hyperpod.serving_groups)
-    week = f"{serving_usd_per_h(hyperpod) * HOURS_PER_WEEK:.0f} USD a week until somebody removes it"
-    if isinstance(hyperpod.serving, OwnMachines):
+    machines = " and ".join(f"{group.count} x {group.machine_type}" for group in hosting.serving_groups)
+    usd_per_week = serving_usd_per_h(hosting) * HOURS_PER_WEEK
+    price = f"{usd_per_week:.0f} USD a week" if usd_per_week else "there"
+    week = f"{price} until somebody removes it"
+    if isinstance(hosting.serving, OwnMachines):
         return f"on machines of its own, {machines}: {week}; it answers while a run trains"
     return f"on the machines that train, {machines}: {week}; **its endpoint is away while a run trains**"
 
 
 def figures(planned: PlannedRun, plan: PlanSettings) -> dict[str, Any]:
     """Sizes, hours and costs."""
-    hyperpod, train = planned.hyperpod, planned.train
+    hosting, train = planned.hosting, planned.train
     size, hours = sizes(train, plan.model), durations_h(train, plan)
     total_h = sum(hours.values())
-    costs = costs_usd(total_h, hyperpod, plan)
-    is_away = not isinstance(hyperpod.serving, OwnMachines)
+    costs = costs_usd(total_h, hosting, plan)
+    is_away = not isinstance(hosting.serving, OwnMachines)
     return {
         "placement": {
             title: [
                 {"pod": one.pod.name, "asks": str(one.pod.asks), "machine": one.machine or one.why} for one in placed
             ]
-            for title, placed in placements(hyperpod).items()
+            for title, placed in placements(hosting).items()
         },
         "serving": {
-            "kind": hyperpod.serving.kind,
-            "usd_per_week": round(serving_usd_per_h(hyperpod) * HOURS_PER_WEEK, 2),
+            "kind": hosting.serving.kind,
+            "usd_per_week": round(serving_usd_per_h(hosting) * HOURS_PER_WEEK, 2),
             "expected_outage_h": round(total_h, 2) if is_away else 0.0,
         },
         "sizes_gb": {
@@ -157,7 +171,7 @@ def figures(planned: PlannedRun, plan: PlanSettings) -> dict[str, Any]:
         },
         "save_steps": list(size.save_steps),
         "expected_h": {name: round(value, 2) for name, value in {**hours, "total": total_h}.items()},
-        "expected_gpu_h": round(total_h * hyperpod.workers.count * hyperpod.workers.num_gpus, 1),
+        "expected_gpu_h": round(total_h * hosting.workers.count * hosting.workers.num_gpus, 1),
         "expected_usd": {name: round(value, 2) for name, value in {**costs, "total": sum(costs.values())}.items()},
     }
 

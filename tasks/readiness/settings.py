@@ -23,7 +23,7 @@ class ReadinessSettings(Settings):
 class RunNeeds(Settings):
     """What a run will need, hours from now too, as far as somebody can be asked for it now.
 
-    Put together where all settings are (flows/settings.py); the later stages will ask the same servers.
+    Put together where all settings are (flows/settings/); the later stages will ask the same servers.
     """
 
     hosting: HostingSettings

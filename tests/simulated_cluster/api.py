@@ -37,7 +37,7 @@ def answer(world: World, method: str, path: str, query: dict[str, str], body: di
     if not _may(world, asked):
         raise Refused(403, "Forbidden", f'{plural} is forbidden: User "maze-worker" {asked}', name)
     if method == "POST":
-        return 201, _create(world, plural, namespace, body)
+        return 201, _create(world, plural, namespace, body, query)
     if not name:
         return 200, {"kind": "List", "metadata": {}, "items": _listed(world, plural, namespace, query)}
     found = world.get(plural, namespace, name)
@@ -66,11 +66,15 @@ def _listed(world: World, plural: str, namespace: str, query: dict[str, str]) ->
     return [each for each in found if wanted.items() <= (each["metadata"].get("labels") or {}).items()]
 
 
-def _create(world: World, plural: str, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
+def _create(world: World, plural: str, namespace: str, body: dict[str, Any], query: dict[str, str]) -> dict[str, Any]:
     _admission(world, plural)
-    made = world.put(plural, namespace, admitted(plural, body, world.operator))
+    made = world.put(plural, namespace, admitted(plural, body, world.operator, _is_strict(query)))
     world.changes.append(f"create {plural} {made['metadata']['name']}")
     return made
+
+
+def _is_strict(query: dict[str, str]) -> bool:
+    return query.get("fieldValidation") == "Strict"
 
 
 def _admission(world: World, plural: str) -> None:
@@ -83,7 +87,7 @@ def _patch(world: World, key: tuple[str, str, str], body: dict[str, Any], query:
     there = world.objects[key]
     _as_seen(world, there, None, body.get("metadata", {}).get("resourceVersion"))
     _admission(world, key[0])
-    merged = admitted(key[0], _merged(there, body), world.operator)
+    merged = admitted(key[0], _merged(there, body), world.operator, _is_strict(query))
     if query.get("dryRun") == "All":
         return merged
     merged["metadata"]["generation"] += merged.get("spec") != there.get("spec")

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 ROLE = Path(__file__).parents[2] / "docker" / "role.yaml"
+ROLE_KUBERAY = ROLE.with_name("role-kuberay.yaml")
 VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -35,8 +36,8 @@ def verb_of(method: str, name: str, watches: bool) -> str:
     return VERBS[method]
 
 
-def documents(kind: str) -> list[dict[str, Any]]:
-    return [each for each in _all() if each["kind"] == kind]
+def documents(kind: str, role: Path = ROLE) -> list[dict[str, Any]]:
+    return [each for each in _all(role) if each["kind"] == kind]
 
 
 def may(asked: Asked) -> bool:
@@ -51,5 +52,5 @@ def may(asked: Asked) -> bool:
 
 
 @cache
-def _all() -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(ROLE.read_text()))
+def _all(role: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(role.read_text()))

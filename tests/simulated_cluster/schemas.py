@@ -8,6 +8,8 @@ there: it is checked as a pod.
 from __future__ import annotations
 
 import copy
+import json
+from functools import cache
 from typing import Any
 
 import kubernetes_validate
@@ -79,31 +81,70 @@ SERVICE = _fields(
 KUBERAY = {"rayclusters": CLUSTER, "rayservices": SERVICE}
 
 
-def admitted(plural: str, document: dict[str, Any], operator: str) -> dict[str, Any]:
-    """The document as the API server keeps it, unknown fields dropped without a word; raises Refused (422)."""
+def admitted(plural: str, document: dict[str, Any], operator: str, strict: bool = False) -> dict[str, Any]:
+    """The document as the API server keeps it; raises Refused (422).
+
+    Unknown fields are dropped without a word, or refused (Kubernetes, "Server-side field validation": fieldValidation).
+    """
     found = copy.deepcopy(document)
     if plural not in KUBERAY:
         _core(found)
         return found
-    schema = KUBERAY[plural]
+    schema = _schema(plural, operator)
     errors = sorted(Draft202012Validator(schema).iter_errors(found["spec"]), key=lambda error: str(error.json_path))
     if errors:
         words = "; ".join(f"spec{error.json_path[1:]}: {error.message}" for error in errors)
         raise Refused(422, "Invalid", f'{plural} "{found["metadata"]["name"]}" is invalid: {words}')
+    if strict:
+        require_known(plural, found, operator)
     found["spec"] = _pruned(found["spec"], schema)
-    if operator < "1.7" and plural == "rayservices":
-        found["spec"].pop("suspend", None)
     cluster = found["spec"].get("rayClusterConfig", found["spec"])
     for group in [cluster["headGroupSpec"], *cluster.get("workerGroupSpecs", [])]:
         _core({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": group["template"]["spec"]})
     return found
 
 
+def require_known(plural: str, document: dict[str, Any], operator: str) -> None:
+    """Raises Refused, 400 (apiserver, endpoints/handlers/create.go, transformDecodeError), for fields nobody knows."""
+    if plural in KUBERAY and (fields := _unknown(document.get("spec", {}), _schema(plural, operator), "spec")):
+        words = ", ".join(f'unknown field "{field}"' for field in fields)
+        kind = document.get("kind", plural)
+        message = f'{kind} in version "v1" cannot be handled as a {kind}: strict decoding error: {words}'
+        raise Refused(400, "BadRequest", message)
+
+
+def _schema(plural: str, operator: str) -> dict[str, Any]:
+    schema = KUBERAY[plural]
+    if operator >= "1.7" or plural != "rayservices":
+        return schema
+    return {**schema, "properties": {key: part for key, part in schema["properties"].items() if key != "suspend"}}
+
+
 def _core(document: dict[str, Any]) -> None:
+    if words := _wrong(json.dumps(document, sort_keys=True)):
+        raise Refused(422, "Invalid", f"{document['kind']} is invalid: {words}")
+
+
+@cache
+def _wrong(document: str) -> str:
     try:
-        kubernetes_validate.validate(document, VERSION, strict=True)
+        kubernetes_validate.validate(json.loads(document), VERSION, strict=True)
     except kubernetes_validate.ValidationError as error:
-        raise Refused(422, "Invalid", f"{document['kind']} is invalid: {error.message}") from error
+        return error.message
+    return ""
+
+
+def _unknown(value: Any, schema: dict[str, Any], path: str) -> list[str]:
+    if schema.get("type") == "array":
+        return [field for n, item in enumerate(value) for field in _unknown(item, schema["items"], f"{path}[{n}]")]
+    properties = schema.get("properties")
+    if properties is None or not isinstance(value, dict):
+        return []
+    return [
+        field
+        for key, inner in value.items()
+        for field in (_unknown(inner, properties[key], f"{path}.{key}") if key in properties else [f"{path}.{key}"])
+    ]
 
 
 def _pruned(value: Any, schema: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from prefect import Task
 
 ROOT = Path(__file__).resolve().parents[2]
-LIGHT = ["flows.settings", "tasks.settings", "tasks.records", "rl.settings", "rl.maze.score", "rl.events"]
+LIGHT = ["flows.settings.retrain", "tasks.settings", "tasks.records", "rl.settings", "rl.maze.score", "rl.events"]
 HEAVY = ["torch", "vllm", "skyrl", "ray", "mlflow", "prefect", "pandas", "boto3", "transformers"]
 
 

@@ -22,7 +22,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from flows.deployments import load_settings
-from flows.settings import RetrainSettings
+from flows.settings.retrain import RetrainSettings
 from rl.events import Probed, parse_line
 from rl.maze.score import EvalReport, Outcome
 from rl.proof.questions import probe_conversations

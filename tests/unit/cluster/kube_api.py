@@ -1,7 +1,7 @@
 """A Kubernetes API on loopback, as far as the pipeline speaks it: custom objects, service accounts, pods, nodes.
 
 A created RayCluster becomes ready step by step, one step each time it is looked at, as a script says; deletion takes
-one more look. Every change that clients ask for is recorded.
+one more look. Every change that clients ask for is recorded, and refused where the schemas that it knows say so.
 """
 
 from __future__ import annotations
@@ -16,18 +16,23 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.simulated_cluster.loopback import on_loopback
+from tests.simulated_cluster.schemas import admitted, require_known
+from tests.simulated_cluster.world import Refused
 
 COLLECTION = re.compile(r"^/(?:api/v1|apis/ray\.io/v1)/namespaces/([^/]+)/([^/]+)$")
+OPERATOR = "1.7"
 ITEM = re.compile(r"^/(?:api/v1|apis/ray\.io/v1)/namespaces/([^/]+)/([^/]+)/([^/]+)$")
 
 
-class Refused(Exception):
-    """An answer that is no success, as the API server words it (apimachinery, pkg/api/errors)."""
+def condition(kind: str, status: str = "True", **more: str) -> dict[str, str]:
+    return {"type": kind, "status": status, **more}
 
-    def __init__(self, code: int, reason: str, message: str, name: str = "") -> None:
-        super().__init__(message)
-        details = {"details": {"name": name}} if name else {}
-        self.code, self.body = code, {"kind": "Status", "reason": reason, "message": message, "code": code, **details}
+
+READY = {
+    "observedGeneration": 1,
+    "availableWorkerReplicas": 3,
+    "conditions": [condition("HeadPodReady"), condition("RayClusterProvisioned")],
+}
 
 
 class FakeKubernetes:
@@ -55,6 +60,8 @@ class FakeKubernetes:
         self.may_read_events = True
         self.created: Callable[[], object] | None = None
         """What the operator does about a new Ray resource."""
+        self.workloads: list[dict[str, Any]] = []
+        """Kueue's, of every namespace."""
         self._leaving: set[tuple[str, str, str]] = set()
         self._number = 0
         self.meanwhile: Callable[[], object] | None = None
@@ -126,7 +133,7 @@ class FakeKubernetes:
         there = self.as_seen(key, None, body["metadata"].get("resourceVersion"))
         self.changes.append(f"patch {key[1]} {key[0]}/{key[2]}")
         # Only another spec makes another generation.
-        generation = there["metadata"]["generation"] + (body.get("spec") != there.get("spec"))
+        generation = there["metadata"]["generation"] + (body.get("spec", there.get("spec")) != there.get("spec"))
         metadata = {**there["metadata"], **body["metadata"], "generation": generation}
         self.things[key] = self._changed({**there, **body, "metadata": metadata})
         return self.things[key]
@@ -203,6 +210,7 @@ def _handler(fake: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
         def _answered(self) -> tuple[int, dict[str, Any]]:
             parts = urlsplit(self.path)
             body, query = self._body(), parse_qs(parts.query)
+            strict = query.get("fieldValidation") == ["Strict"]
             if fake.refusal:
                 raise Refused(*fake.refusal)
             if parts.path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
@@ -219,6 +227,10 @@ def _handler(fake: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
                         "items": [e for e in fake.events if e["involvedObject"]["uid"] == uid],
                     }
                 raise Refused(403, "Forbidden", "events is forbidden")
+            if parts.path == "/apis/kueue.x-k8s.io/v1beta1/namespaces/maze/workloads":
+                return 200, {"kind": "WorkloadList", "items": fake.workloads}
+            if parts.path.startswith("/apis/kueue.x-k8s.io/"):
+                raise Refused(404, "NotFound", "404 page not found")
             if parts.path == "/api/v1/nodes":
                 wanted = query.get("labelSelector", [""])[0].partition("=")[2]
                 nodes = [n for n in fake.nodes if not wanted or wanted in n["metadata"]["labels"].values()]
@@ -228,6 +240,7 @@ def _handler(fake: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
             if match := COLLECTION.match(parts.path):
                 namespace, plural = match.groups()
                 if self.command == "POST":
+                    admitted(plural, body, OPERATOR, strict)
                     return 201, fake.create(namespace, plural, body)
                 return 200, {"kind": "PodList", "items": fake.pods}
             match = ITEM.match(parts.path)
@@ -237,6 +250,8 @@ def _handler(fake: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
             if self.command == "GET":
                 return 200, fake.get(key) or fake.there(key)
             if self.command == "PATCH":
+                if strict:
+                    require_known(plural, body, OPERATOR)
                 return 200, fake.patch(key, body)
             return 200, fake.delete(key, body)
 

@@ -17,9 +17,9 @@ from tasks.cluster.owners import Owner
 from tasks.records import ImageRef
 from tests.every_cut import every_cut, outside
 from tests.unit.cleanup.test_cleanup import FakeJobs
-from tests.unit.cluster.test_hosting import APP_RUNS, IMAGES, OTHER_IMAGES, Account
-from tests.unit.cluster.test_hosting import account as account
-from tests.unit.cluster.test_kuberay import READY
+from tests.unit.cluster.account import APP_RUNS, IMAGES, OTHER_IMAGES, Account
+from tests.unit.cluster.account import account as account
+from tests.unit.cluster.kube_api import READY
 
 pytestmark = pytest.mark.slow_s(120)
 

@@ -9,33 +9,21 @@ from typing import Any
 
 import pytest
 
-from flows.deployments import load_settings
 from tasks.cluster.kube_waits import cluster_shortfall, wait_for_cluster, wait_until_gone
 from tasks.cluster.kuberay import ChangedMeanwhile, KubeRay
 from tasks.cluster.manifests import ray_cluster, service_account
 from tasks.cluster.settings import HyperPodSettings
 from tasks.errors import ClusterNotReady, KubernetesRefused, KubernetesUnreachable
-from tests.unit.cluster.kube_api import FakeKubernetes, kubernetes_api
+from tests.unit.cluster.account import settings_of
+from tests.unit.cluster.kube_api import READY, FakeKubernetes, condition, kubernetes_api
 
 IMAGE = "registry/maze@sha256:" + "a" * 64
 Api = tuple[FakeKubernetes, KubeRay, HyperPodSettings]
 
 
-def condition(kind: str, status: str = "True", **more: str) -> dict[str, str]:
-    return {"type": kind, "status": status, **more}
-
-
-READY = {
-    "observedGeneration": 1,
-    "availableWorkerReplicas": 3,
-    "conditions": [condition("HeadPodReady"), condition("RayClusterProvisioned")],
-}
-
-
 @pytest.fixture
-def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
-    settings = load_settings("plan/hyperpod", {}).planned.hyperpod
+def api(tmp_path: Path) -> Iterator[Api]:
+    settings = settings_of("retrain/hyperpod").hosting
     with kubernetes_api(tmp_path) as (fake, kubeconfig):
         settings = settings.model_copy(update={"kubeconfig": kubeconfig, "poll_s": 0.01})
         yield fake, KubeRay(kubeconfig), settings
@@ -74,6 +62,24 @@ def test_what_changed_since_it_was_seen_is_neither_patched_nor_deleted_nor_made_
         "patch rayclusters maze/skyrl-visgym",
         "delete rayclusters maze/skyrl-visgym Foreground",
     ]
+
+
+def test_a_field_that_the_operator_does_not_know_is_refused_and_not_dropped(api: Api) -> None:
+    fake, kube, settings = api
+    manifest = ray_cluster(settings, "r", IMAGE)
+    wrong = copy.deepcopy(manifest)
+    wrong["spec"]["workerGroupSpecs"][0]["numGpus"] = 2
+    unknown = (
+        r'answered 400 .*strict decoding error: unknown field "spec.workerGroupSpecs\[0\].numGpus"; .* not fit the'
+    )
+    with pytest.raises(KubernetesRefused, match=unknown):
+        kube.apply(wrong)
+    kube.apply(manifest)
+    with pytest.raises(KubernetesRefused, match=unknown):
+        kube.apply(wrong)
+    with pytest.raises(KubernetesRefused, match=r'unknown field "spec.supsend"'):
+        kube.change(seen(kube), {"spec": {"supsend": True}})
+    assert fake.changes == ["create rayclusters maze/skyrl-visgym"]
 
 
 @pytest.mark.parametrize("message", ["404 page not found", 'namespaces "maze" not found'])
@@ -216,7 +222,7 @@ def test_a_cluster_that_vanishes_was_taken_away(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "remedy"), [(403, "EKS access entry"), (401, "log in again"), (422, "does not fit the CRD")]
+    ("status", "remedy"), [(403, "docker/role.yaml"), (401, "log in again"), (422, "does not fit the CRD")]
 )
 def test_a_refusal_says_what_to_do(api: Api, status: int, remedy: str) -> None:
     fake, kube, settings = api
@@ -227,7 +233,7 @@ def test_a_refusal_says_what_to_do(api: Api, status: int, remedy: str) -> None:
 
 def test_no_kubeconfig_and_no_server_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("urllib3.util.retry.time.sleep", lambda seconds: None)
-    with pytest.raises(KubernetesUnreachable, match=r"aws eks update-kubeconfig --kubeconfig"):
+    with pytest.raises(KubernetesUnreachable, match=r"none gives no connection .*correct hosting.kubeconfig and"):
         KubeRay(str(tmp_path / "none"))
     with kubernetes_api(tmp_path) as (_, kubeconfig):
         kube = KubeRay(kubeconfig, timeout_s=1.0)

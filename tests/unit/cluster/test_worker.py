@@ -111,7 +111,7 @@ def region_found(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str | 
 def test_boto3_finds_the_region_in_the_worker_and_in_every_ray_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROJECT_DIR", "/p")
     run = load_settings("plan/hyperpod", {"platform.hosting.region": "eu-west-1"})
-    hosting = run.planned.hyperpod
+    hosting = run.planned.hosting
     specs = [
         ray_cluster(hosting, "r", IMAGE)["spec"],
         ray_service(hosting, run.serve.server, IMAGE)["spec"]["rayClusterConfig"],
@@ -130,7 +130,7 @@ def test_every_pod_of_the_service_becomes_ready(monkeypatch: pytest.MonkeyPatch)
     initReadinessProbeHandler); Serve runs a proxy on each node, on the head alone or nowhere (ProxyLocation)."""
     monkeypatch.setenv("PROJECT_DIR", "/p")
     run = load_settings("plan/hyperpod", {})
-    service = ray_service(run.planned.hyperpod, run.serve.server, IMAGE)["spec"]
+    service = ray_service(run.planned.hosting, run.serve.server, IMAGE)["spec"]
     serve = yaml.safe_load(service["serveConfigV2"])
     assert serve["proxy_location"] == "EveryNode"
     for group in service["rayClusterConfig"]["workerGroupSpecs"]:

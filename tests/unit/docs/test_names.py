@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from flows.deployments import deployments
 from flows.knobs import Knobs
-from flows.settings import RetrainSettings
+from flows.settings.retrain import RetrainSettings
 from tests.unit.docs.pages import PAGES, PROJECT, Found, anchors, links, spans
 
 OURS = ("flows", "tasks", "rl", "serving", "docs", "docker", "bench", "locks", "tests")

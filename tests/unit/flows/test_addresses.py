@@ -16,10 +16,8 @@ from pydantic import BaseModel, ValidationError
 from typer.testing import CliRunner
 
 import flows.knobs
-import flows.settings
 from flows.cli.main import app
-from flows.deployments import deployments, load_deployment
-from flows.parts import InParts
+from flows.deployments import deployments, load_deployment, settings_type
 from flows.refusals import SettingsRefused
 from serving.store import LoginInAddress, s3_client
 from tasks.addresses import LOGINS, has_login
@@ -27,7 +25,7 @@ from tasks.settings import Settings, TrackingSettings
 
 PASSWORD = "hunter2"
 GIVEN = f"http://maze:{PASSWORD}@host:5000"
-WHOLES = [whole for whole in vars(flows.settings).values() if isinstance(whole, type) and issubclass(whole, InParts)]
+WHOLES = sorted({settings_type(name) for name in deployments()}, key=lambda whole: whole.__name__)
 KNOBS = [
     knobs
     for knobs in vars(flows.knobs).values()

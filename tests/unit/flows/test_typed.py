@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from flows.cli.knobs import overrides_of
 from flows.cli.typed import Ambiguous, typed
 from flows.deployments import load_deployment, load_settings, settings_type
-from flows.settings import RetrainSettings
+from flows.settings.retrain import RetrainSettings
 
 ENGINE = "platform.serve.server.engine_kwargs"
 

@@ -15,7 +15,8 @@ import tasks.cleanup.clean_up
 import tasks.cluster.create
 import tasks.readiness.check
 from flows.deployments import load_deployment, load_settings
-from tasks.cleanup.in_aws import Identity, Machines, RayResources, Suspension
+from tasks.cleanup.in_aws import Identity, Machines
+from tasks.cleanup.in_kubernetes import RayResources, Suspension
 from tasks.cleanup.order import Order
 from tasks.cleanup.parts import LeftPart
 from tasks.cluster import create

@@ -11,7 +11,7 @@ import yaml
 
 import tasks.plan.write
 from flows.deployments import load_settings
-from flows.settings import PlanFlowSettings
+from flows.settings.plan import PlanFlowSettings
 from tasks.cluster.manifests import as_yaml, ray_cluster, ray_service, service_account
 from tasks.plan.sizing import PlanRefused, checks, costs_usd, durations_h, lora_params, require, sizes
 from tasks.plan.write import skyrl_config
@@ -36,9 +36,9 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> PlanFlowSettings:
     return planned(monkeypatch)
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> PlanFlowSettings:
+def planned(monkeypatch: pytest.MonkeyPatch, deployment: str = "plan/hyperpod", **changes: Any) -> PlanFlowSettings:
     monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
-    return load_settings("plan/hyperpod", changes)
+    return load_settings(deployment, changes)
 
 
 def test_sizes_are_those_that_pencil_and_paper_give(settings: PlanFlowSettings) -> None:
@@ -67,7 +67,7 @@ def test_hours_and_costs_follow_from_expectations_and_prices(settings: PlanFlowS
         "evaluations": 17 * 120 / 3600,
         "publish, serve, prove, judge": 0.5,
     }
-    costs = costs_usd(10.0, settings.planned.hyperpod, settings.plan)
+    costs = costs_usd(10.0, settings.planned.hosting, settings.plan)
     assert costs == pytest.approx(
         {
             "workers": 10 * 3 * 10.36,
@@ -93,7 +93,7 @@ def test_a_run_that_cannot_work_is_refused_with_every_reason(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], message: str
 ) -> None:
     settings = planned(monkeypatch, **changes)
-    found = checks(settings.train, settings.planned.hyperpod, settings.plan, skyrl="")
+    found = checks(settings.train, settings.planned.hosting, settings.plan, skyrl="")
     with pytest.raises(PlanRefused, match=message):
         require(found)
 
@@ -107,7 +107,7 @@ def test_what_skyrl_says_against_the_settings_is_handed_on(settings: PlanFlowSet
     assert said == ("", "SkyRL refuses these settings: 7 is odd")
     assert "there is no Python with SkyRL at /nowhere; install it" in skyrl_config(job, "/nowhere")[1]
     with pytest.raises(PlanRefused, match="SkyRL takes the settings: SkyRL refuses these settings: 7 is odd"):
-        require(checks(settings.train, settings.planned.hyperpod, settings.plan, said[1]))
+        require(checks(settings.train, settings.planned.hosting, settings.plan, said[1]))
 
 
 def pods(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -115,8 +115,8 @@ def pods(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def cluster_specs(settings: PlanFlowSettings) -> list[dict[str, Any]]:
-    service = ray_service(settings.planned.hyperpod, settings.serve.server, IMAGE)
-    return [ray_cluster(settings.planned.hyperpod, "r", IMAGE)["spec"], service["spec"]["rayClusterConfig"]]
+    service = ray_service(settings.planned.hosting, settings.serve.server, IMAGE)
+    return [ray_cluster(settings.planned.hosting, "r", IMAGE)["spec"], service["spec"]["rayClusterConfig"]]
 
 
 def test_ray_clusters_keep_the_rules_of_kuberay_and_hyperpod(settings: PlanFlowSettings) -> None:
@@ -147,14 +147,14 @@ def test_only_workers_ask_for_gpus_and_tolerate_their_nodes(settings: PlanFlowSe
 
 
 def test_the_endpoint_operator_is_told_who_may_submit(settings: PlanFlowSettings) -> None:
-    assert ray_cluster(settings.planned.hyperpod, "r", IMAGE)["metadata"]["annotations"] == {
+    assert ray_cluster(settings.planned.hosting, "r", IMAGE)["metadata"]["annotations"] == {
         "access.sagemaker.amazonaws.com/enabled": "true",
         "access.sagemaker.amazonaws.com/access-strategy": "ray-access-strategy-private",
     }
 
 
 def test_the_service_carries_the_application_and_never_doubles_its_gpus(settings: PlanFlowSettings) -> None:
-    service = ray_service(settings.planned.hyperpod, settings.serve.server, IMAGE)
+    service = ray_service(settings.planned.hosting, settings.serve.server, IMAGE)
     application = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"][0]
     assert application["import_path"] == "serving.front:build_app"
     (model,) = application["args"]["llm_configs"]
@@ -165,11 +165,11 @@ def test_the_service_carries_the_application_and_never_doubles_its_gpus(settings
 
 
 def test_manifests_read_as_they_were_written(settings: PlanFlowSettings) -> None:
-    service = ray_service(settings.planned.hyperpod, settings.serve.server, IMAGE)
+    service = ray_service(settings.planned.hosting, settings.serve.server, IMAGE)
     text = as_yaml(service)
     assert yaml.safe_load(text) == service
     assert "serveConfigV2: |\n    http_options:" in text
-    assert service_account(settings.planned.hyperpod)["metadata"] == {"name": "maze-ray", "namespace": "maze"}
+    assert service_account(settings.planned.hosting)["metadata"] == {"name": "maze-ray", "namespace": "maze"}
 
 
 def test_an_image_by_tag_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_the_plan_places_every_pod_and_says_what_serving_costs_a_week(
         context, _ = recording("hyperpod")
         made = tasks.plan.write.write_plan.fn(context, settings.plan, settings.planned, MAZES)
         texts[kind] = tasks.plan.write.as_markdown(made)
-        hosting = settings.planned.hyperpod
+        hosting = settings.planned.hosting
         pods = 1 + hosting.workers.count + 2
         assert sum(map(len, made["placement"].values())) == pods
         week = 168 * sum(group.usd_per_h for group in hosting.serving_groups)
@@ -221,6 +221,25 @@ def test_the_plan_places_every_pod_and_says_what_serving_costs_a_week(
 
 def test_a_pod_that_no_machine_can_take_is_named_in_the_plan_s_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = planned(monkeypatch, **{"platform.hosting.workers.num_cpus": 60})
-    found = checks(settings.planned.train, settings.planned.hyperpod, settings.plan, skyrl="")
+    found = checks(settings.planned.train, settings.planned.hosting, settings.plan, skyrl="")
     failed = [check for check in found if not check.holds]
     assert any("has no place" in check.found and "CPUs free" in check.found for check in failed)
+
+
+def test_a_cluster_with_kuberay_is_planned_pod_by_pod_and_needs_no_price(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tasks.plan.write, "skyrl_config", lambda job, python: ("trainer: {}\n", ""))
+    settings = planned(monkeypatch, "plan/kuberay", **{"platform.plan.output_dir": str(tmp_path)})
+    context, _ = recording("kuberay")
+    made = tasks.plan.write.write_plan.fn(context, settings.plan, settings.planned, MAZES)
+    assert all(check["holds"] for check in made["checks"])
+    (placed,) = made["placement"].values()
+    assert [one["machine"] for one in placed] == ["cpu-1", "serve-gpu-1", "cpu-1", "gpu-1", "gpu-2", "gpu-3"]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "plan.json", "plan.md", "skyrl.yaml", "ray-cluster.yaml", "ray-service.yaml"
+    }  # fmt: skip
+    text = (tmp_path / "plan.md").read_text()
+    assert "on machines of its own, 1 x cpu and 1 x serve-gpu: there until somebody removes it" in text
+    assert text.count("not pinned yet") == 2
+    assert made["expected_usd"]["total"] == 0.0

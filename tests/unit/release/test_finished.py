@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 
 import tasks.release.finished
 from flows.deployments import load_settings
-from flows.settings import RetrainSettings
+from flows.settings.retrain import RetrainSettings
 from rl.grpo.settings import TrainJob
 from serving.adapter import Manifest
 from tasks.clients.mlflow_runs import MlflowRuns

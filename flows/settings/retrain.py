@@ -1,4 +1,4 @@
-"""One settings object per flow, one field per stage. Values live in prefect.yaml: knobs and a platform (parts.py)."""
+"""Settings of the retrain flow, one field per stage."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from typing import Annotated, Any, ClassVar
 from pydantic import model_validator
 
 from flows.parts import InParts, PlatformOf
-from rl.base_model.settings import BaseModelSettings
 from rl.grpo.settings import TrainSettings
 from rl.proof.settings import Questions
-from rl.settings import DataSettings
 from tasks.cleanup.settings import CleanupScope, CleanupSettings
-from tasks.cluster.settings import ClusterSettings, HostingSettings, HyperPodSettings
-from tasks.evidence.settings import CompareSettings, ReportSettings
+from tasks.cluster.ray_settings import RayOnKubernetes
+from tasks.cluster.settings import ClusterSettings, HostingSettings
+from tasks.evidence.settings import ReportSettings
 from tasks.image.settings import ImageSettings
-from tasks.names import RunName, RunNameOrEmpty, is_run_name
-from tasks.plan.settings import PlannedRun, PlanSettings
+from tasks.names import RunNameOrEmpty, is_run_name
 from tasks.readiness.settings import ReadinessSettings, RunNeeds
-from tasks.records import ImageRef, ServedModel
+from tasks.records import ImageRef
 from tasks.release.settings import (
     ChampionSettings,
     EvaluationSettings,
@@ -213,7 +211,7 @@ class RetrainSettings(InParts):
 
     @model_validator(mode="after")
     def _pods_have_images(self) -> RetrainSettings:
-        if not isinstance(self.hosting, HyperPodSettings):
+        if not isinstance(self.hosting, RayOnKubernetes):
             return self
         built = getattr(self.image, "images", {})
         pinned = {"train": self.hosting.train_image, "serve": self.hosting.serve_image}
@@ -236,109 +234,4 @@ class RetrainSettings(InParts):
         return self
 
 
-class PlanFlowSettings(RetrainSettings):
-    """Everything the plan flow needs: a run's settings, and what the plan reckons with."""
-
-    plan: PlanSettings
-
-    @property
-    def planned(self) -> PlannedRun:
-        """What the plan speaks of."""
-        assert isinstance(self.hosting, HyperPodSettings)
-        return PlannedRun(
-            image=self.image,
-            hyperpod=self.hosting,
-            train=self.train,
-            server=self.serve.server,
-            experiment=self.tracking.experiment,
-        )
-
-    @model_validator(mode="after")
-    def _has_a_cluster_to_plan(self) -> PlanFlowSettings:
-        if not isinstance(self.hosting, HyperPodSettings):
-            raise ValueError("hosting.kind is kept: there is nothing to plan; plan a run on hyperpod")
-        return self
-
-
-class ClusterUpSettings(InParts):
-    """Everything the cluster-up flow needs."""
-
-    knob_paths: ClassVar[Mapping[str, str]] = {"run_name": "run_name"}
-
-    hosting: HyperPodSettings
-    run_name: RunName
-    """Label of what is created; clean-up asks for it."""
-
-
-class CleanupFlowSettings(InParts, CleanupScope):
-    """Everything the cleanup flow needs."""
-
-    knob_paths: ClassVar[Mapping[str, str]] = {"run_name": "run_name", "dry_run": "dry_run"}
-
-    run_name: RunName
-    """The run whose remains are looked for."""
-    dry_run: bool = True
-    """Only say what would be removed."""
-
-
-class BaseModelFlowSettings(InParts):
-    """Everything the base-model flow needs."""
-
-    cluster: ClusterSettings
-    job: JobSettings
-    tracking: TrackingSettings
-    model: BaseModelSettings
-
-
-class EvaluateSettings(InParts):
-    """Everything the evaluate flow needs."""
-
-    knob_paths: ClassVar[Mapping[str, str]] = {"model_id": "model_id"}
-
-    url: str
-    """Address of the endpoint, before ``/v1``."""
-    model_id: str
-    """What to ask for: a base model, ``<base>:<adapter>`` or ``<base>:champion``."""
-    data: DataSettings
-    play: PlaySettings
-    tracking: TrackingSettings
-
-    @property
-    def model(self) -> ServedModel:
-        """Whom to ask, and where."""
-        return ServedModel(url=self.url, model_id=self.model_id)
-
-    @property
-    def evaluation(self) -> EvaluationSettings:
-        """Which mazes are played, and how."""
-        return EvaluationSettings(data=self.data, play=self.play)
-
-
-class PromoteSettings(InParts, ChampionSettings):
-    """Everything the promote flow needs."""
-
-    knob_paths: ClassVar[Mapping[str, str]] = {"adapter_name": "adapter_name"}
-
-    adapter_name: str
-    """Name of a registered adapter, without the base model's; an unknown one is answered with those that there are."""
-
-
-class RollbackSettings(InParts, ChampionSettings):
-    """Everything the rollback flow needs."""
-
-
-class CompareFlowSettings(InParts, CompareSettings):
-    """Everything the compare flow needs."""
-
-    knob_paths: ClassVar[Mapping[str, str]] = {"runs": "runs"}
-
-
 RetrainPlatform = Annotated[dict[str, Any], PlatformOf(RetrainSettings)]
-PlanPlatform = Annotated[dict[str, Any], PlatformOf(PlanFlowSettings)]
-ClusterUpPlatform = Annotated[dict[str, Any], PlatformOf(ClusterUpSettings)]
-CleanupPlatform = Annotated[dict[str, Any], PlatformOf(CleanupFlowSettings)]
-BaseModelPlatform = Annotated[dict[str, Any], PlatformOf(BaseModelFlowSettings)]
-EvaluatePlatform = Annotated[dict[str, Any], PlatformOf(EvaluateSettings)]
-PromotePlatform = Annotated[dict[str, Any], PlatformOf(PromoteSettings)]
-ComparePlatform = Annotated[dict[str, Any], PlatformOf(CompareFlowSettings)]
-RollbackPlatform = Annotated[dict[str, Any], PlatformOf(RollbackSettings)]
