@@ -86,7 +86,7 @@ def rollback(verbose: Verbose = False) -> None:
 def cleanup(
     run_name: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")],
     remove: Annotated[bool, typer.Option("--remove", help="Remove it; without this it is only listed.")] = False,
-    profile: Annotated[str, typer.Option(help="Where it ran: local or hyperpod.")] = "local",
+    profile: Annotated[str, typer.Option(help="Where it ran: local, hyperpod or kuberay.")] = "local",
     verbose: Verbose = False,
 ) -> None:
     """Show what a run left behind and what it costs; the champion and the one before it always stay."""
@@ -174,7 +174,9 @@ def down() -> None:
 
 @app.command(rich_help_panel=SERVICES)
 def deploy(
-    profile: Annotated[str, typer.Argument(help="local, or hyperpod: what runs on AWS, at your server.")] = "local",
+    profile: Annotated[
+        str, typer.Argument(help="local; hyperpod or kuberay: what runs there, at your server.")
+    ] = "local",
     verbose: Verbose = False,
 ) -> None:
     """Register the deployments, so that runs can be started and scheduled in the Prefect UI."""

@@ -143,8 +143,11 @@ def test_a_bad_knob_is_one_line_in_plain_words_and_nothing_is_started(
 
 
 def test_an_unknown_profile_is_answered_with_those_that_there_are() -> None:
-    assert typed("run", "moon") == (2, "error: retrain has no profile moon, it has hyperpod, local, local-long\n")
-    assert typed("run", "locl")[1].endswith("it has hyperpod, local, local-long; was local meant?\n")
+    assert typed("run", "moon") == (
+        2,
+        "error: retrain has no profile moon, it has hyperpod, kuberay, local, local-long\n",
+    )
+    assert typed("run", "locl")[1].endswith("it has hyperpod, kuberay, local, local-long; was local meant?\n")
     assert "error: there is no retune/local; there are base-model/local" in typed("run", "retune/local")[1]
 
 
