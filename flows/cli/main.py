@@ -160,6 +160,19 @@ def chat(
         watch_one(model, seed, gif)
 
 
+@app.command(rich_help_panel=LOOKING)
+def doctor(
+    profile: Annotated[str, typer.Argument(help="local, local-long, hyperpod or kuberay.")] = "local",
+    verbose: Verbose = False,
+) -> None:
+    """Say, check by check, whether everything answers that a run needs. Starts no run; exit code 1 where one fails."""
+    with told(verbose) as console:
+        from flows.cli.doctor import examine
+
+        code = examine(console, profile)
+    raise typer.Exit(code)
+
+
 @app.command(rich_help_panel=SERVICES)
 def up() -> None:
     """Start what does not run yet on this machine: Prefect, MLflow, an object store, two Ray clusters."""

@@ -12,7 +12,7 @@ from flows.deployments import deployments
 from tests.simulated_cluster.rbac import ROLE_KUBERAY, documents
 from tests.unit.cluster.account import settings_of
 
-WORKER: list[dict[str, Any]] = list(yaml.safe_load_all(Path("docker/worker-kuberay.yaml").read_text()))
+WORKER: Any = list(yaml.safe_load_all(Path("docker/worker-kuberay.yaml").read_text()))
 POD = WORKER[1]["spec"]["template"]["spec"]
 
 
