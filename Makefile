@@ -62,7 +62,7 @@ plan: setup ## what the run on AWS would create, take and cost; no account, no G
 base-model: up ## build and fine-tune the tiny base model again
 	@$(CLI) run base-model/local $(SET)
 
-deploy: $(if $(filter-out local,$(PROFILE)),setup,up) ## register what runs here in the Prefect UI; what runs on AWS instead: make deploy PROFILE=hyperpod
+deploy: $(if $(filter-out local,$(PROFILE)),setup,up) ## register what runs here in the Prefect UI; what runs on a cluster instead: make deploy PROFILE=hyperpod or kuberay
 	@$(CLI) deploy $(PROFILE)
 
 worker: up ## run what is started from the Prefect UI

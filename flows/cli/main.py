@@ -86,7 +86,7 @@ def rollback(verbose: Verbose = False) -> None:
 def cleanup(
     run_name: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")],
     remove: Annotated[bool, typer.Option("--remove", help="Remove it; without this it is only listed.")] = False,
-    profile: Annotated[str, typer.Option(help="Where it ran: local or hyperpod.")] = "local",
+    profile: Annotated[str, typer.Option(help="Where it ran: local, hyperpod or kuberay.")] = "local",
     verbose: Verbose = False,
 ) -> None:
     """Show what a run left behind and what it costs; the champion and the one before it always stay."""
@@ -160,6 +160,19 @@ def chat(
         watch_one(model, seed, gif)
 
 
+@app.command(rich_help_panel=LOOKING)
+def doctor(
+    profile: Annotated[str, typer.Argument(help="local, local-long, hyperpod or kuberay.")] = "local",
+    verbose: Verbose = False,
+) -> None:
+    """Say, check by check, whether everything answers that a run needs. Starts no run; exit code 1 where one fails."""
+    with told(verbose) as console:
+        from flows.cli.doctor import examine
+
+        code = examine(console, profile)
+    raise typer.Exit(code)
+
+
 @app.command(rich_help_panel=SERVICES)
 def up() -> None:
     """Start what does not run yet on this machine: Prefect, MLflow, an object store, two Ray clusters."""
@@ -174,7 +187,9 @@ def down() -> None:
 
 @app.command(rich_help_panel=SERVICES)
 def deploy(
-    profile: Annotated[str, typer.Argument(help="local, or hyperpod: what runs on AWS, at your server.")] = "local",
+    profile: Annotated[
+        str, typer.Argument(help="local; hyperpod or kuberay: what runs there, at your server.")
+    ] = "local",
     verbose: Verbose = False,
 ) -> None:
     """Register the deployments, so that runs can be started and scheduled in the Prefect UI."""

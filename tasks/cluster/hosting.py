@@ -41,6 +41,14 @@ class Hosting(Protocol):
         """
         ...
 
+    def is_there(self) -> bool:
+        """Whether the cluster that trains is there now."""
+        ...
+
+    def checks_before(self, serve_dashboard: str, listen: str) -> list[ToCheck]:
+        """What must hold before the clusters are made."""
+        ...
+
     def checks(self, serve_dashboard: str, listen: str) -> list[ToCheck]:
         """What must hold before a job is submitted."""
         ...
@@ -76,6 +84,13 @@ class Kept:
     def serving_up(self, server: ServerSettings, images: Mapping[str, ImageRef], say: Say) -> float:
         say("the serving cluster is kept outside this pipeline")
         return 0.0
+
+    def is_there(self) -> bool:
+        """Somebody keeps it; whether it answers is looked at by those who ask it."""
+        return True
+
+    def checks_before(self, serve_dashboard: str, listen: str) -> list[ToCheck]:
+        return self.checks(serve_dashboard, listen)
 
     def checks(self, serve_dashboard: str, listen: str) -> list[ToCheck]:
         return [

@@ -241,10 +241,11 @@ def _connected(kubeconfig: str, context: str) -> client.ApiClient:
         config.load_incluster_config(client_configuration=how)
         return client.ApiClient(how)
     except (config.ConfigException, FileNotFoundError) as error:
-        where = f"{kubeconfig}{f', context {context},' if context else ''} gives" if kubeconfig else "this pod gives"
+        named = f"{kubeconfig}{f', context {context},' if context else ''} gives no connection"
+        where = named if kubeconfig else "hosting.kubeconfig is empty, and this process runs in no pod of a cluster"
         raise KubernetesUnreachable(
-            f"{where} no connection ({error}); correct hosting.kubeconfig and hosting.context (on EKS "
-            "`aws eks update-kubeconfig --kubeconfig` writes one), or leave them empty in a pod of the cluster"
+            f"{where} ({error}); name a file in hosting.kubeconfig (on EKS `aws eks update-kubeconfig --kubeconfig` "
+            "writes one) and its hosting.context"
         ) from error
 
 

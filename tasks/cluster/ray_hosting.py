@@ -51,6 +51,13 @@ class RayHosting:
         """The keeper's: what must hold before a job is submitted to the RayCluster."""
         raise NotImplementedError
 
+    def is_there(self) -> bool:
+        return self._kube.look("RayCluster", self._settings.namespace, self._settings.train_cluster) is not None
+
+    def checks_before(self, serve_dashboard: str, listen: str) -> list[ToCheck]:
+        """Every check that is made before a cluster is, once."""
+        return list({check.name: check for check in (*self.training_checks(), *self.room_checks())}.values())
+
     def before_pods(self, say: Say) -> None:
         """The keeper's: what has to be there before pods are admitted."""
 

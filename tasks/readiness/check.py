@@ -65,12 +65,20 @@ def asked_nodes(
 
 def own_checks(needs: RunNeeds, run_name: str, cluster: ClusterRef) -> list[ToCheck]:
     """What this run relies on whoever keeps its clusters, as far as the orchestrator can see it."""
+    return [job_check(run_name, cluster), *server_checks(needs, run_name)]
+
+
+def job_check(run_name: str, cluster: ClusterRef) -> ToCheck:
+    return ToCheck(
+        "no other job holds the training cluster",
+        lambda: others(RayJobs(cluster.jobs_address).unfinished(), run_name),
+        "wait for them, or stop them (ray job stop)",
+    )
+
+
+def server_checks(needs: RunNeeds, run_name: str) -> list[ToCheck]:
+    """Servers that are there whether clusters are or not."""
     return [
-        ToCheck(
-            "no other job holds the training cluster",
-            lambda: others(RayJobs(cluster.jobs_address).unfinished(), run_name),
-            "wait for them, or stop them (ray job stop)",
-        ),
         ToCheck(
             "the object store takes, returns, lists and deletes an object",
             lambda: try_store(s3_client(), needs.adapters_uri, run_name),

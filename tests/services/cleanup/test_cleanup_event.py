@@ -36,7 +36,7 @@ def created_runs(client: PrefectHttpxSyncClient, deployment_id: str) -> list[dic
 def test_a_run_that_crashed_is_cleaned_up_by_its_name(services: dict[str, str]) -> None:
     # Both at once: most of a command's time is its own start.
     with ThreadPoolExecutor() as both:
-        list(both.map(lambda pool: prefect(services, *CREATE, pool), ("local", "hyperpod")))
+        list(both.map(lambda pool: prefect(services, *CREATE, pool), ("local", "hyperpod", "kuberay")))
     prefect(services, "--no-prompt", "deploy", "--all")
     # Prefect's own: while its database is busy the server answers 503, and means "again".
     with PrefectHttpxSyncClient(base_url=services["PREFECT_API_URL"], timeout=30) as client:

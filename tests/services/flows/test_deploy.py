@@ -50,26 +50,27 @@ def test_each_has_the_commit_as_its_version_tags_and_a_line_that_fits(prefect: P
         assert 0 < len(entry["description"]) <= MAX_DESCRIPTION, name
 
 
-def test_the_cluster_s_are_registered_when_asked_for_and_touch_no_others(prefect: Prefect) -> None:
+@pytest.mark.parametrize("profile", ["hyperpod", "kuberay"])
+def test_a_cluster_s_are_registered_when_asked_for_and_touch_no_others(prefect: Prefect, profile: str) -> None:
     before = registered(prefect)
-    done = type_(prefect.env, "deploy", "hyperpod")
+    done = type_(prefect.env, "deploy", profile)
     assert done.returncode == 0, done.stderr
     after = registered(prefect)
-    assert set(after) - set(before) == of_pool("hyperpod")
+    assert set(after) - set(before) == of_pool(profile)
     assert {name: entry["updated"] for name, entry in after.items() if name in before} == {
         name: entry["updated"] for name, entry in before.items()
     }
-    (schedule,) = after["retrain/hyperpod"]["schedules"]
+    (schedule,) = after[f"retrain/{profile}"]["schedules"]
     assert not schedule["active"]
     assert {entry["version"] for entry in after.values()} == {before["retrain/local"]["version"]}
     # Whoever looks at this server next is a person with a laptop.
-    for name in of_pool("hyperpod"):
+    for name in of_pool(profile):
         prefect.client.delete(f"/deployments/{after[name]['id']}")
-    prefect.client.delete("/work_pools/hyperpod")
+    prefect.client.delete(f"/work_pools/{profile}")
 
 
 def test_a_profile_that_nobody_has_is_refused_with_those_there_are(prefect: Prefect) -> None:
     done = type_(prefect.env, "deploy", "hyperpd")
     assert done.returncode == 2
-    assert done.stderr == "error: there is no profile hyperpd; there are hyperpod, local\n"
+    assert done.stderr == "error: there is no profile hyperpd; there are hyperpod, kuberay, local\n"
     assert "hyperpd" not in {pool["name"] for pool in prefect.filtered("work_pools")}

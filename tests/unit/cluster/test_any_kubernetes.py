@@ -182,5 +182,5 @@ def test_the_context_that_is_named_is_taken_and_without_a_kubeconfig_the_pod_s_o
     with pytest.raises(KubernetesUnreachable, match=r"several, context other, gives no connection"):
         hosting_of(named.model_copy(update={"context": "other"}))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(KubernetesUnreachable, match=r"this pod gives no connection .*leave them empty in a pod"):
+    with pytest.raises(KubernetesUnreachable, match=r"is empty, and this process runs in no pod .*; name a file"):
         hosting_of(named.model_copy(update={"kubeconfig": ""}))

@@ -233,7 +233,7 @@ def test_a_refusal_says_what_to_do(api: Api, status: int, remedy: str) -> None:
 
 def test_no_kubeconfig_and_no_server_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("urllib3.util.retry.time.sleep", lambda seconds: None)
-    with pytest.raises(KubernetesUnreachable, match=r"none gives no connection .*correct hosting.kubeconfig and"):
+    with pytest.raises(KubernetesUnreachable, match=r"none gives no connection .*name a file in hosting.kubeconfig"):
         KubeRay(str(tmp_path / "none"))
     with kubernetes_api(tmp_path) as (_, kubeconfig):
         kube = KubeRay(kubeconfig, timeout_s=1.0)

@@ -143,8 +143,11 @@ def test_a_bad_knob_is_one_line_in_plain_words_and_nothing_is_started(
 
 
 def test_an_unknown_profile_is_answered_with_those_that_there_are() -> None:
-    assert typed("run", "moon") == (2, "error: retrain has no profile moon, it has hyperpod, local, local-long\n")
-    assert typed("run", "locl")[1].endswith("it has hyperpod, local, local-long; was local meant?\n")
+    assert typed("run", "moon") == (
+        2,
+        "error: retrain has no profile moon, it has hyperpod, kuberay, local, local-long\n",
+    )
+    assert typed("run", "locl")[1].endswith("it has hyperpod, kuberay, local, local-long; was local meant?\n")
     assert "error: there is no retune/local; there are base-model/local" in typed("run", "retune/local")[1]
 
 
@@ -335,3 +338,16 @@ def test_the_gate_s_decision_is_said_with_the_judge_s_figures_and_why(changes: d
 def test_a_proof_that_fails_is_said_in_place_of_the_gate_s_decision() -> None:
     proof = {**REPORT["proof"], "holds": False, "failures": ["other weights are served"]}
     assert gate_sentence({**REPORT, "proof": proof}).startswith("Not proven, so not promoted: other weights are served")
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_doctor_s_exit_code_says_whether_all_checks_hold(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("flows.cli.doctor.examine", lambda console, profile: (asked.append(profile), code)[1])
+    assert typed("doctor")[0] == code
+    assert typed("doctor", "kuberay")[0] == code
+    assert asked == ["local", "kuberay"]
+
+
+def test_doctor_refuses_a_profile_that_nobody_has() -> None:
+    assert typed("doctor", "kuberey")[0] == 2

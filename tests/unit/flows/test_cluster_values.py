@@ -14,6 +14,7 @@ from flows.deployments import deployments
 FOLDERS = ("/opt/maze", "/opt/venv", "/shared")
 """Of the images (docker/Dockerfile: WORKDIR, ENV PATH) and of the file system that all pods mount."""
 ON_THE_CLUSTER = [name for name, entry in deployments().items() if entry["work_pool"]["name"] != "local"]
+CLUSTERS = ("hyperpod", "kuberay")
 DOCKERFILE = Path("docker/Dockerfile").read_text()
 
 
@@ -27,6 +28,14 @@ def texts(value: Any) -> list[str]:
 
 def test_the_cluster_has_deployments_of_its_own() -> None:
     assert {"retrain/hyperpod", "cleanup/hyperpod", "promote/hyperpod"} <= set(ON_THE_CLUSTER)
+    flows = {pool: {name.partition("/")[0] for name in ON_THE_CLUSTER if name.endswith(pool)} for pool in CLUSTERS}
+    assert flows["kuberay"] == flows["hyperpod"]
+
+
+def test_nothing_of_aws_is_in_those_of_kuberay() -> None:
+    written = json.dumps([entry for name, entry in deployments().items() if name.endswith("/kuberay")]).lower()
+    written = written.replace("on aws", "")
+    assert [word for word in ("aws", "amazon", "arn:", "sagemaker", "ecr") if re.search(rf"\b{word}", written)] == []
 
 
 @pytest.mark.parametrize("name", ON_THE_CLUSTER)
