@@ -33,11 +33,13 @@ REFUSALS_AT_START = {
     "FileNotFoundError",
     "ImportError",
     "ModuleNotFoundError",
+    "OSError",
     "PermissionError",
     "TypeError",
     "ValueError",
 }
-"""Faults that are refusals too where the job has trained no step: SkyRL's and vLLM's of settings, a missing file."""
+"""Faults that are refusals too where the job has trained no step: SkyRL's and vLLM's of settings, a missing file, a
+disk that is full or read-only."""
 NO_SUCH_COMMAND = re.compile(r"exit code (126|127)\b")
 MAX_CAUSE_CHARS = 240
 _OF_ONE_JOB = re.compile(r"[0-9a-f]{8,}|\d+")
