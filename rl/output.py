@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import faulthandler
 import fcntl
 import os
 import signal
@@ -33,6 +34,12 @@ def clean_output() -> None:
     for descriptor in (_STDOUT, _STDERR):
         os.dup2(write_end, descriptor)
     os.close(write_end)
+
+
+def tell_stacks_at_stop() -> None:
+    """Whoever stops this process (SIGTERM: Ray, a pod's end) has the stacks of all its threads printed first, also
+    where it hangs in a call. To be asked after ``ray.init``, which has a way of its own to end: that follows."""
+    faulthandler.register(signal.SIGTERM, all_threads=True, chain=True)
 
 
 def relay(source: int, sink: int) -> None:

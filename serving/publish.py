@@ -136,9 +136,16 @@ class AdapterStore:
             document = manifest.model_dump_json(indent=1).encode()
             self._put(MANIFEST, document, hashlib.sha256(document).hexdigest())
             self._put(CONFIG, (folder / CONFIG).read_bytes(), manifest.sha256[CONFIG])
-        except BaseException:
-            self.remove()
+        except BaseException as error:
+            self._take_back(error)
             raise
+
+    def _take_back(self, because: BaseException) -> None:
+        """Remove what was uploaded. What came first is what is told: a removal that fails, too, is a note on it."""
+        try:
+            self.remove()
+        except (BotoCoreError, ClientError) as error:
+            because.add_note(f"what was uploaded to {self.uri} could not be removed: {in_words(error)}")
 
     def remove(self) -> None:
         """Delete the adapter, first the configuration that makes it visible."""

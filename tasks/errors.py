@@ -81,7 +81,11 @@ class OtherVersion(StageError):
 
 
 class TrainingStalled(StageError):
-    """The Ray job went silent and was stopped."""
+    """The Ray job made no progress and was stopped."""
+
+
+class DoesNotStop(TrainingStalled):
+    """The Ray job made no progress, and goes on although it was told to stop."""
 
 
 class TrackingUnavailable(StageError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -49,7 +49,10 @@ class JobSettings(Settings):
     python: str
     """Interpreter of the training environment on the cluster's nodes."""
     stall_timeout_s: float = Field(default=1800.0, gt=0)
-    """A job whose log stays silent for so long is declared lost and stopped, in seconds."""
+    """A job that tells of no progress for so long is stopped, in seconds. A step, an evaluation, a checkpoint is
+    progress; what it prints is none."""
+    on_stall: Literal["resubmit", "fail"] = "resubmit"
+    """Whether a training that stalled is followed by another job as one that died is, or ends the run."""
     max_training_attempts: int = Field(default=1, ge=1)
     """Training jobs that one run of the flow submits at most: after one that died the next goes on from the newest
     whole checkpoint, unless its cause would end that one, too. With 1 none follows."""

@@ -26,6 +26,7 @@ from skyrl.train.utils.trainer_utils import cleanup_old_checkpoints
 
 from rl.events import Evaluated, EventLog, Fault, Metrics, Progress, Rollouts, Saved
 from rl.grpo.checkpoints import adapter_digests, mark_whole, unmark, what_is_wrong
+from rl.grpo.faults import in_one_line
 from rl.grpo.length_groups import length_grouped
 from rl.grpo.rollouts.generator import MazeGenerator
 from rl.grpo.rollouts.sample import sample
@@ -63,7 +64,7 @@ class EventTracker:
         self._log.emit(Progress(done=step, total=self._total_steps, text=text))
 
     def log_exception(self, exception: BaseException, step: int) -> None:
-        self._log.emit(Fault(boundary="training", message=f"step {step}: {exception!r}", fatal=True))
+        self._log.emit(Fault(boundary="training", message=f"step {step}: {in_one_line(exception)}", fatal=True))
 
     def finish(self) -> None:
         """Nothing is held open."""

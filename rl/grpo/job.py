@@ -18,13 +18,14 @@ from rl.events import Completed, EventLog, Fault, Wrote
 from rl.grpo import secret_env
 from rl.grpo.config_table import RunDirs, skyrl_overrides
 from rl.grpo.cpu import bridge as cpu_bridge
+from rl.grpo.faults import root_of
 from rl.grpo.ray_metrics import RunGauges
 from rl.grpo.rows import write_rows
 from rl.grpo.settings import TrainJob
 from rl.grpo.start import begin_attempt, is_finished, keep_order, tell_the_end_again
 from rl.maze.run_mazes import Mazes, prepare_mazes
 from rl.model_files import NoModel, loaded, missing_files
-from rl.output import clean_output
+from rl.output import clean_output, tell_stacks_at_stop
 
 RESOLVED = "skyrl_resolved.yaml"
 """SkyRL's whole configuration, in the run's folder."""
@@ -157,6 +158,7 @@ def start_ray(job: TrainJob, cfg: Any) -> None:
     if engine.device == "cpu":
         runtime_env["worker_process_setup_hook"] = "rl.grpo.cpu.bridge.install"
     ray.init(runtime_env=runtime_env, log_to_driver=True)
+    tell_stacks_at_stop()
     resources = ray.cluster_resources()
     wanted = job.train.num_gpus
     has_gpu_model = any(name.startswith("accelerator_type:") for name in resources)
@@ -174,7 +176,8 @@ def main(argv: list[str]) -> None:
     try:
         run(job, log)
     except Exception as error:
-        log.emit(Fault(boundary=type(error).__name__, message=str(error), fatal=True))
+        root = root_of(error)
+        log.emit(Fault(boundary=type(root).__name__, message=str(root), fatal=True))
         raise
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,11 +47,15 @@ class JobsClient(Protocol):
 
     def state(self, submission_id: str) -> JobState: ...
 
-    def log_lines(self, submission_id: str, silence_s: float) -> Iterator[str]:
+    def log_lines(self, submission_id: str, left_s: Callable[[], float]) -> Iterator[str]:
         """Every line from the start, each whole: to the job's end, or until the connection ends before it.
 
-        Raises LogBrokeOff when the connection breaks, TimeoutError after ``silence_s`` seconds without a word.
+        Raises LogBrokeOff when the connection breaks, TimeoutError when nothing is said and no time is ``left_s``.
         """
+        ...
+
+    def under_way(self, submission_id: str) -> str:
+        """What the job is doing, as far as its cluster says it. Never raises."""
         ...
 
     def stop(self, submission_id: str) -> None: ...

@@ -23,6 +23,7 @@ from tasks.clients.ray_token import token_headers
 from tasks.errors import ClusterUnreachable, LogBrokeOff, SubmissionRefused
 from tasks.jobs.api import JobState
 from tasks.jobs.ray_session import opened, refusal, status_of
+from tasks.jobs.ray_state import under_way
 
 RETRY_PAUSES_S = (1.0, 5.0, 15.0, 30.0)
 """Between tries of a request that met a server error or no server."""
@@ -120,17 +121,20 @@ class RayJobs:
                         " look at the head's pod and log"
                     ) from error
 
-    def log_lines(self, submission_id: str, silence_s: float) -> Iterator[str]:
+    def under_way(self, submission_id: str) -> str:
+        return under_way(self._address, submission_id)
+
+    def log_lines(self, submission_id: str, left_s: Callable[[], float]) -> Iterator[str]:
         """The job's log from its first line: tailed while it runs, the rest at once when it is over.
 
         Ray's own stream ends up to five seconds after the job, and ends as properly when a proxy closes it; so the
         job's state is asked, and what the stream did not bring is fetched whole.
 
-        Raises LogBrokeOff when the connection breaks, and TimeoutError after ``silence_s`` without a word.
+        Raises LogBrokeOff when the connection breaks, and TimeoutError when nothing is said and no time is ``left_s``.
         """
         num_told = 0
         if not self.state(submission_id).is_final:
-            for line in self._tailed(submission_id, silence_s):
+            for line in self._tailed(submission_id, left_s):
                 num_told += 1
                 yield line
         if self.state(submission_id).is_final:
@@ -144,14 +148,14 @@ class RayJobs:
             raise LogBrokeOff(str(error)) from error
         return text.removesuffix("\n").split("\n") if text else []
 
-    def _tailed(self, submission_id: str, silence_s: float) -> Iterator[str]:
+    def _tailed(self, submission_id: str, left_s: Callable[[], float]) -> Iterator[str]:
         """Whole lines as the websocket brings them, until it closes or the job is seen to be over."""
         loop, rest = asyncio.new_event_loop(), ""
         stream: Any = self._client.tail_job_logs(submission_id)
         try:
             while True:
                 asked = loop.create_task(anext(stream))
-                if not self._answered(loop, asked, submission_id, silence_s):
+                if not self._answered(loop, asked, submission_id, left_s):
                     return
                 try:
                     rest += asked.result()
@@ -167,12 +171,20 @@ class RayJobs:
             loop.close()
 
     def _answered(
-        self, loop: asyncio.AbstractEventLoop, asked: asyncio.Task[str], submission_id: str, silence_s: float
+        self,
+        loop: asyncio.AbstractEventLoop,
+        asked: asyncio.Task[str],
+        submission_id: str,
+        left_s: Callable[[], float],
     ) -> bool:
-        """Wait for the stream's next words; False when the job is over. Raises TimeoutError after ``silence_s``."""
-        waited_s, look_s = 0.0, FIRST_LOOK_S
+        """Wait for the stream's next words; False when the job is over.
+
+        Raises TimeoutError when no time is left. Words that are on their way are waited for even then: they may tell
+        of progress.
+        """
+        look_s = FIRST_LOOK_S
         while True:
-            pause_s = min(look_s, max(0.0, silence_s - waited_s))
+            pause_s = min(look_s, max(FIRST_LOOK_S, left_s()))
             try:
                 loop.run_until_complete(asyncio.wait({asked}, timeout=pause_s))
             except BaseException:
@@ -180,14 +192,15 @@ class RayJobs:
                 asked.cancel()
                 loop.run_until_complete(asyncio.wait({asked}))
                 raise
-            waited_s, look_s = waited_s + pause_s, 2 * look_s
+            look_s = 2 * look_s
             if asked.done():
                 return True
-            if waited_s < silence_s and not self.state(submission_id).is_final:
+            over = self.state(submission_id).is_final
+            if left_s() > 0 and not over:
                 continue
             asked.cancel()
             loop.run_until_complete(asyncio.wait({asked}))
-            if waited_s >= silence_s:
+            if not over:
                 raise TimeoutError
             return False
 

@@ -103,17 +103,18 @@ class JobStory:
     numbers: dict[int, dict[str, float]] = field(default_factory=dict)
     """Step -> the numbers that the sinks know of it from this attempt."""
 
-    def hear(self, line: str, sinks: Sinks) -> None:
-        """Take in one log line."""
+    def hear(self, line: str, sinks: Sinks) -> bool:
+        """Take in one log line; whether it tells of progress. What a job prints does not, nor what it survives."""
         self.num_lines += 1
         event = parse_line(line)
         if event is None:
             if text := _ANSI.sub("", line).strip():
                 self.last_lines.append(text)
                 sinks.line(text)
-            return
+            return False
         sinks.event(line.removeprefix(PREFIX))
         self._take(event, sinks)
+        return not isinstance(event, Fault)
 
     @property
     def fatal(self) -> list[Fault]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tasks.errors import TrainingJobFailed, TrainingStalled
+from tasks.errors import DoesNotStop, TrainingJobFailed, TrainingStalled
 from tasks.jobs.news import training_log
 from tasks.jobs.story import JobStory, rays_sentence
 from tasks.records import DiedJob
@@ -33,15 +33,27 @@ REFUSALS_AT_START = {
     "FileNotFoundError",
     "ImportError",
     "ModuleNotFoundError",
+    "OSError",
     "PermissionError",
     "TypeError",
     "ValueError",
 }
-"""Faults that are refusals too where the job has trained no step: SkyRL's and vLLM's of settings, a missing file."""
+"""Faults that are refusals too where the job has trained no step: SkyRL's and vLLM's of settings, a missing file, a
+disk that is full or read-only."""
 NO_SUCH_COMMAND = re.compile(r"exit code (126|127)\b")
 MAX_CAUSE_CHARS = 240
 _OF_ONE_JOB = re.compile(r"[0-9a-f]{8,}|\d+")
 """Numbers of processes, actors and addresses."""
+
+
+@dataclass(frozen=True)
+class AttemptLimits:
+    """How often a training is tried."""
+
+    max_attempts: int
+    """Jobs, the first one among them."""
+    after_stall: bool = True
+    """Whether another one follows one that stalled."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +67,15 @@ class Death:
     """Steps that it trained itself."""
     was_stopped: bool = False
     """By somebody else."""
+    stalled: bool = False
+    goes_on: bool = False
+    """Although it was told to stop."""
 
 
 def to_the_end(
-    context: RunContext, max_attempts: int, one_job: Callable[[JobStory], object]
+    context: RunContext, limits: AttemptLimits, one_job: Callable[[JobStory], object]
 ) -> tuple[JobStory, list[DiedJob]]:
-    """Run job after job, at most so many, until one ends well: its story, and those that died before it.
+    """Run job after job until one ends well: its story, and those that died before it.
 
     Raises TrainingJobFailed or TrainingStalled of the last one, with why none follows it.
     """
@@ -73,26 +88,30 @@ def to_the_end(
         except (TrainingJobFailed, TrainingStalled) as error:
             deaths.append(death_of(story, error))
             _keep(context, story, deaths[-1].job)
-            if why := why_no_other(deaths, max_attempts):
+            if why := why_no_other(deaths, limits):
                 context.page.warn(f"{deaths[-1].job.submission_id} is not followed by another job: {why}")
                 raise type(error)(f"{error}\nnot tried again: {why}") from error
             context.page.warn(
-                f"{deaths[-1].job.in_words()}. Job {len(deaths) + 1} of at most {max_attempts} goes "
+                f"{deaths[-1].job.in_words()}. Job {len(deaths) + 1} of at most {limits.max_attempts} goes "
                 "on from the newest whole checkpoint"
             )
 
 
-def why_no_other(deaths: Sequence[Death], max_attempts: int) -> str:
+def why_no_other(deaths: Sequence[Death], limits: AttemptLimits) -> str:
     """Why none follows the last of these; empty where one does."""
     last = deaths[-1]
     if last.was_stopped:
         return "somebody stopped it"
+    if last.goes_on:
+        return "it goes on although it was told to stop"
+    if last.stalled and not limits.after_stall:
+        return "it stalled (job.on_stall is fail)"
     if hopeless := _hopeless(last):
         return f"{hopeless} would end the next one, too"
     if any(_is_same(last, before) for before in deaths[-2:-1]):
         return f"the job before it died of the same at step {last.job.step}, too, and no checkpoint was won in between"
-    if len(deaths) >= max_attempts:
-        return f"it was job {len(deaths)} of at most {max_attempts} (job.max_training_attempts)"
+    if len(deaths) >= limits.max_attempts:
+        return f"it was job {len(deaths)} of at most {limits.max_attempts} (job.max_training_attempts)"
     return ""
 
 
@@ -125,6 +144,8 @@ def death_of(story: JobStory, error: TrainingJobFailed | TrainingStalled) -> Dea
         boundaries=frozenset(fault.boundary for fault in story.fatal),
         num_steps=story.last_step - story.resumed_from_step if story.begun else 0,
         was_stopped=story.end is not None and story.end.status == "STOPPED",
+        stalled=isinstance(error, TrainingStalled),
+        goes_on=isinstance(error, DoesNotStop),
     )
 
 
@@ -134,7 +155,7 @@ def _in_one_line(story: JobStory, error: TrainingJobFailed | TrainingStalled) ->
     elif story.end is not None:
         cause = rays_sentence(story.end) or f"Ray calls it {story.end.status} and says nothing more"
     else:
-        cause = str(error)
+        cause = str(error).partition(". ")[0]
     line = " ".join(cause.split())
     return line if len(line) <= MAX_CAUSE_CHARS else f"{line[: MAX_CAUSE_CHARS - 3]}..."
 

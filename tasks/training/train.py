@@ -12,7 +12,7 @@ from tasks.jobs.story import JobStory
 from tasks.records import ClusterRef, DiedJob, MazesRef, TrainedRun
 from tasks.run import RunContext
 from tasks.stage import stage
-from tasks.training.attempts import to_the_end
+from tasks.training.attempts import AttemptLimits, to_the_end
 from tasks.training.figures import CURVES
 from tasks.training.news import TrainingNews
 from tasks.training.rollouts import spread
@@ -42,7 +42,8 @@ def run_training(context: RunContext, order: TrainJob, mazes: MazesRef, cluster:
     def one_job(story: JobStory) -> None:
         run_job(context, cluster, "train", "rl.grpo.job", order, takes_up, TrainingNews, story)
 
-    story, died = to_the_end(context, cluster.job.max_training_attempts, one_job)
+    limits = AttemptLimits(cluster.job.max_training_attempts, after_stall=cluster.job.on_stall == "resubmit")
+    story, died = to_the_end(context, limits, one_job)
     return trained_run(order, mazes, story, died)
 
 

@@ -47,7 +47,7 @@ def test_prometheus_finds_every_gauge_with_its_run(services: dict[str, str], tmp
     jobs = RayJobs(services["RAY_JOBS_ADDRESS"])
     jobs.submit("gauges", f"cd {ROOT} && {ROOT}/.venv-train/bin/python {script}", {"PYTHONPATH": str(ROOT)})
     wait_until(lambda: jobs.state("gauges").is_final)
-    lines = list(jobs.log_lines("gauges", 30))
+    lines = list(jobs.log_lines("gauges", lambda: 30.0))
     assert jobs.state("gauges").status == "SUCCEEDED", lines[-20:]
     found = [re.fullmatch(r"ray_(maze_\w+)\{(.*)\} (\S+)", line) for line in lines]
     everybody_s = [(match[1], match[2], float(match[3])) for match in found if match]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -117,7 +117,10 @@ class FakeJobs:
             entrypoint="true",
         )
 
-    def log_lines(self, submission_id: str, silence_s: float) -> Iterator[str]:
+    def under_way(self, submission_id: str) -> str:
+        return "tasks that run:\n  none\n"
+
+    def log_lines(self, submission_id: str, left_s: Callable[[], float]) -> Iterator[str]:
         self.events.append("connect")
         for line in self.connections.pop(0) if len(self.connections) > 1 else self.connections[0]:
             if line == "SILENCE":
@@ -128,6 +131,7 @@ class FakeJobs:
 
     def stop(self, submission_id: str) -> None:
         self.events.append(f"stop {submission_id}")
+        self.known[submission_id] = "STOPPED"
 
 
 def test_an_event_survives_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,10 +261,13 @@ def test_a_job_that_died_without_a_word_ends_with_its_last_lines() -> None:
 
 
 def test_a_silent_job_is_stopped_and_says_how_to_go_on() -> None:
-    jobs = FakeJobs([[*lines(Progress(done=3, total=9, text="")), "SILENCE"]], ["RUNNING"])
-    with pytest.raises(TrainingStalled, match="said nothing new for 60 s at step 3 and was stopped"):
-        follow_job(jobs, "j", RecordingSinks(), LIMITS)
-    assert jobs.events == ["connect", "stop j"]
+    log = [*lines(Progress(done=3, total=9, text=""))]
+    jobs, sinks = FakeJobs([[*log, "SILENCE"], [*log, "Current thread 0x7f21"]], ["RUNNING"]), RecordingSinks()
+    with pytest.raises(TrainingStalled, match="made no progress for 60 s at step 3 and was stopped"):
+        follow_job(jobs, "j", sinks, LIMITS)
+    # What it did is asked before it is stopped, and what it says as it ends is heard.
+    assert jobs.events == ["connect", "stop j", "connect"]
+    assert sinks.heard[-2:] == [("wrote", "under_way.txt", "tasks that run:\n  none\n"), "Current thread 0x7f21"]
 
 
 def test_whoever_stops_following_stops_the_job() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from rl.events import PREFIX, Evaluated, Progress
+from rl.events import PREFIX, Evaluated, Fault, Progress
 from rl.maze.score import EvalReport, Outcome
-from tasks.errors import ClusterUnreachable, LogBrokeOff, TrainingStalled, UnknownJobState
+from tasks.errors import ClusterUnreachable, DoesNotStop, LogBrokeOff, TrainingStalled, UnknownJobState
 from tasks.jobs.api import JobState
 from tasks.jobs.follow import FollowLimits, follow_job
 from tasks.jobs.news import JobNews
@@ -45,6 +45,7 @@ class Script:
         self._log: list[str] = []
         self.state_word = connections[0][2]
         self.num_connections, self.stopped = 0, False
+        self.after_stop = "STOPPED"
 
     def submission_ids(self) -> list[str]:
         return ["run-1"]
@@ -60,7 +61,10 @@ class Script:
             raise ClusterUnreachable("the head is away")
         return JobState(self.state_word, "")
 
-    def log_lines(self, submission_id: str, silence_s: float) -> Iterator[str]:
+    def under_way(self, submission_id: str) -> str:
+        return "tasks that run:\n  none\n"
+
+    def log_lines(self, submission_id: str, left_s: Callable[[], float]) -> Iterator[str]:
         self.num_connections += 1
         said, end, state = self._left.pop(0)
         self._left = self._left or [([], end, state)]
@@ -74,6 +78,9 @@ class Script:
 
     def stop(self, submission_id: str) -> None:
         self.stopped = True
+        if self.state_word in ("RUNNING", "PENDING"):
+            self.state_word = self.after_stop
+            self._left = [([], "closes", self.after_stop)]
         if self.state_word == "AWAY":
             raise ClusterUnreachable("the head is away")
 
@@ -86,7 +93,7 @@ def evaluated(step: int) -> str:
 
 def test_a_hung_job_behind_a_proxy_that_closes_idle_connections_is_stopped_at_the_limit() -> None:
     jobs, clock = Script((["hello"], "closes", "RUNNING"), ([], "closes", "RUNNING")), Clock()
-    with pytest.raises(TrainingStalled, match="said nothing new for 600 s"):
+    with pytest.raises(TrainingStalled, match="made no progress for 600 s"):
         follow_job(jobs, "j", JobNews(recording()[0]), LIMITS, sleep=clock.sleep, clock=clock)
     assert jobs.stopped
     assert 600 <= clock.now_s <= 660
@@ -95,11 +102,47 @@ def test_a_hung_job_behind_a_proxy_that_closes_idle_connections_is_stopped_at_th
     assert jobs.num_connections < 20
 
 
-def test_news_starts_the_clock_anew() -> None:
-    connections = [([f"line {number}"], "closes", "RUNNING") for number in range(300)]
+def step(done: int) -> str:
+    return PREFIX + Progress(done=done, total=400, text="").model_dump_json()
+
+
+def test_progress_starts_the_clock_anew() -> None:
+    connections = [([step(number)], "closes", "RUNNING") for number in range(300)]
     jobs, clock = Script(*connections, ([], "closes", "SUCCEEDED")), Clock()
     assert follow_job(jobs, "j", JobNews(recording()[0]), LIMITS, sleep=clock.sleep, clock=clock).num_lines == 300
     assert clock.now_s > 2 * LIMITS.stall_timeout_s
+
+
+def test_a_job_that_prints_without_making_progress_has_stalled() -> None:
+    """An engine that waits for requests prints its throughput every ten seconds, for ever."""
+    fault = PREFIX + Fault(boundary="engine", message="a request was dropped").model_dump_json()
+    connections = [(["throughput: 0.0 tokens/s", fault], "closes", "RUNNING") for _ in range(300)]
+    jobs, clock = Script(([step(3)], "closes", "RUNNING"), *connections), Clock()
+    with pytest.raises(TrainingStalled, match=r"made no progress for 600 s at step 3 and was stopped\. What it did"):
+        follow_job(jobs, "j", JobNews(recording()[0]), LIMITS, sleep=clock.sleep, clock=clock)
+    assert 600 <= clock.now_s <= 605 + 2
+
+
+def test_a_job_that_prints_without_a_pause_is_stopped_too() -> None:
+    clock = Clock()
+
+    class Babbling(Script):
+        def log_lines(self, submission_id: str, left_s: Callable[[], float]) -> Iterator[str]:
+            while not self.stopped:
+                clock.now_s += 1
+                yield "waiting"
+
+    jobs = Babbling(([], "closes", "RUNNING"))
+    with pytest.raises(TrainingStalled, match="made no progress for 600 s"):
+        follow_job(jobs, "j", JobNews(recording()[0]), LIMITS, sleep=clock.sleep, clock=clock)
+    assert 600 <= clock.now_s <= 662
+
+
+def test_a_job_that_does_not_stop_is_told() -> None:
+    jobs, clock = Script((["hello"], "closes", "RUNNING")), Clock()
+    jobs.after_stop = "RUNNING"
+    with pytest.raises(DoesNotStop, match="and is RUNNING although it was told to stop"):
+        follow_job(jobs, "j", JobNews(recording()[0]), LIMITS, sleep=clock.sleep, clock=clock)
 
 
 def test_a_log_that_closed_early_is_read_again_once_the_job_is_over() -> None:

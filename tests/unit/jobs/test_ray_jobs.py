@@ -189,5 +189,5 @@ def test_ctrl_c_while_a_log_is_silent_comes_out_as_itself(
     monkeypatch.setattr(jobs._client, "tail_job_logs", silent)
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
-        next(jobs.log_lines("j", 60.0))
+        next(jobs.log_lines("j", lambda: 60.0))
     assert closed == ["j"]

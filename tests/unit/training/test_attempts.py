@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -19,7 +20,7 @@ import tasks.jobs.run_job
 from flows.deployments import load_settings
 from rl.events import PREFIX, Completed, Event, Fault, Metrics, Progress, Resumed, Saved
 from rl.grpo.settings import TrainJob
-from tasks.errors import TrainingJobFailed
+from tasks.errors import TrainingJobFailed, TrainingStalled
 from tasks.jobs.api import JobState
 from tasks.records import ClusterRef, TrainedRun
 from tasks.run import RunContext
@@ -66,14 +67,20 @@ class Stage:
     def metadata(self, submission_id: str) -> Mapping[str, str]:
         raise AssertionError("whose a job is does not matter here")
 
-    def log_lines(self, submission_id: str, silence_s: float) -> Iterator[str]:
+    def under_way(self, submission_id: str) -> str:
+        return "tasks that run:\n  none\n"
+
+    def log_lines(self, submission_id: str, left_s: Callable[[], float]) -> Iterator[str]:
         told = f"read {submission_id}"
         if self.asked[-1] != told:
             self.asked.append(told)
         yield from [PREFIX + event.model_dump_json() for event in self.played[submission_id].told]
+        if self.played[submission_id].ends == "RUNNING":
+            raise TimeoutError
 
     def stop(self, submission_id: str) -> None:
-        raise AssertionError("nothing is stopped here")
+        self.asked.append(f"stop {submission_id}")
+        self.played[submission_id].ends = "STOPPED"
 
 
 def begins(attempt: int, step: int) -> list[Event]:
@@ -103,7 +110,7 @@ class Run:
     context: RunContext
     events: list[str]
     trained: TrainedRun | None = None
-    error: TrainingJobFailed | None = None
+    error: TrainingJobFailed | TrainingStalled | None = None
 
     @property
     def said(self) -> list[str]:
@@ -119,15 +126,21 @@ def order() -> TrainJob:
     return TrainJob(run_name="r", train=settings.train, train_mazes_sha256=MAZES.train_sha256)
 
 
-def train(monkeypatch: pytest.MonkeyPatch, order: TrainJob, max_attempts: int, *acts: Act) -> Run:
+def train(
+    monkeypatch: pytest.MonkeyPatch,
+    order: TrainJob,
+    max_attempts: int,
+    *acts: Act,
+    on_stall: Literal["resubmit", "fail"] = "resubmit",
+) -> Run:
     jobs = Stage(list(acts))
     monkeypatch.setattr(tasks.jobs.run_job, "RayJobs", lambda address: jobs)
-    job = JobSettings(project_dir="/p", python="python", max_training_attempts=max_attempts)
+    job = JobSettings(project_dir="/p", python="python", max_training_attempts=max_attempts, on_stall=on_stall)
     cluster = ClusterRef(jobs_address="http://ray", ray_version="2.57.0", num_gpus=6, job=job)
     run = Run(jobs, *recording())
     try:
         run.trained = run_training.fn(run.context, order, MAZES, cluster)
-    except TrainingJobFailed as error:
+    except (TrainingJobFailed, TrainingStalled) as error:
         run.error = error
     return run
 
@@ -227,6 +240,24 @@ def test_the_same_fault_after_a_new_checkpoint_is_tried_again(monkeypatch: pytes
 def test_a_job_that_somebody_stopped_stays_stopped(monkeypatch: pytest.MonkeyPatch, order: TrainJob) -> None:
     run = train(monkeypatch, order, 5, Act([*begins(1, 0), *trains(1, 3)], "STOPPED", "Job was intentionally stopped."))
     assert "not tried again: somebody stopped it" in str(run.error)
+
+
+@pytest.mark.parametrize(("on_stall", "follows"), [("resubmit", True), ("fail", False)])
+def test_a_job_that_stalled_is_followed_by_another_one_or_ends_the_run_by_setting(
+    monkeypatch: pytest.MonkeyPatch, order: TrainJob, on_stall: Literal["resubmit", "fail"], follows: bool
+) -> None:
+    hangs = Act([*begins(1, 0), *trains(1, 3), checkpoint(2)], "RUNNING")
+    goes_on = Act([*begins(2, 2), *trains(3, 8), checkpoint(8)], "SUCCEEDED")
+    run = train(monkeypatch, order, 2, hangs, goes_on, on_stall=on_stall)
+    stopped = ["submit r-train-1", "read r-train-1", "stop r-train-1", "read r-train-1"]
+    assert run.jobs.asked == [*stopped, *(["submit r-train-2", "read r-train-2"] if follows else [])]
+    if follows:
+        assert run.said[0].startswith(
+            "r-train-1 died at step 3: job r-train-1 made no progress for 1800 s at step 3 and"
+        )
+        assert run.trained is not None
+    else:
+        assert "not tried again: it stalled (job.on_stall is fail)" in str(run.error)
 
 
 def test_prefect_repeats_neither_flow_nor_stage_whatever_its_settings_say() -> None:

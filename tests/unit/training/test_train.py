@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,10 @@ class Known:
     def metadata(self, submission_id: str) -> Mapping[str, str]:
         raise AssertionError("whose a job is does not matter here")
 
-    def log_lines(self, submission_id: str, silence_s: float) -> Any:
+    def under_way(self, submission_id: str) -> str:
+        return "tasks that run:\n  none\n"
+
+    def log_lines(self, submission_id: str, left_s: Callable[[], float]) -> Any:
         raise AssertionError("nothing is followed here")
 
     def stop(self, submission_id: str) -> None:
