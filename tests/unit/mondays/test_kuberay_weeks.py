@@ -28,7 +28,8 @@ class Site:
     def __init__(self, world: World, kubeconfig: str) -> None:
         run = settings_of("retrain/kuberay")
         self.world, self.server = world, run.serve.server
-        self.settings: KubeRaySettings = run.hosting.model_copy(update={"kubeconfig": kubeconfig})
+        named = {"kubeconfig": kubeconfig, "train_image": "", "serve_image": ""}
+        self.settings: KubeRaySettings = run.hosting.model_copy(update=named)
         self.said: list[str] = []
         for group, count, gpus in (("cpu", 1, 0), ("gpu", 3, 2), ("serve-gpu", 1, 2)):
             for number in range(count):
