@@ -6,7 +6,15 @@ import time
 from collections.abc import Callable
 
 from tasks.checks import ToCheck
-from tasks.cluster.checks import ASKED, Verbs, access_check, cluster_check, places_check, training_place_check
+from tasks.cluster.checks import (
+    ASKED,
+    Verbs,
+    access_check,
+    cluster_check,
+    images_check,
+    places_check,
+    training_place_check,
+)
 from tasks.cluster.kuberay import KubeRay
 from tasks.cluster.ray_hosting import RayHosting
 from tasks.cluster.settings import KubeRaySettings
@@ -35,7 +43,11 @@ class AnyKubernetes(RayHosting):
         return [self._access(), training_place_check(self._settings, self._kube, self._is_queued)]
 
     def room_checks(self) -> list[ToCheck]:
-        return [self._access(), places_check(self._settings, self._kube, self._is_queued)]
+        return [
+            self._access(),
+            images_check(self._settings),
+            places_check(self._settings, self._kube, self._is_queued),
+        ]
 
     def checks(self, serve_dashboard: str, listen: str) -> list[ToCheck]:
         return [

@@ -59,6 +59,22 @@ def cluster_check(settings: RayOnKubernetes, kube: KubeRay) -> ToCheck:
     )
 
 
+def images_check(settings: RayOnKubernetes) -> ToCheck:
+    return ToCheck(
+        "images that are pinned are pinned to something",
+        lambda: real_images(settings),
+        "build and push them, and put in what `docker buildx imagetools inspect` says",
+    )
+
+
+def real_images(settings: RayOnKubernetes) -> str:
+    """Raises Unready with the images whose digest nobody has looked up yet: it is written as zeros."""
+    images = {"hosting.train_image": settings.train_image, "hosting.serve_image": settings.serve_image}
+    if zeros := [name for name, image in images.items() if image.endswith("0" * 64)]:
+        raise Unready(f"{' and '.join(zeros)} still {'has' if len(zeros) == 1 else 'have'} zeros for a digest")
+    return ", ".join(filter(None, images.values())) or "none: the run builds them"
+
+
 def training_place_check(settings: RayOnKubernetes, kube: KubeRay, queued: bool = False) -> ToCheck:
     """Before a RayCluster is made: it would wait for an hour."""
     return ToCheck(

@@ -199,12 +199,15 @@ def as_markdown(made: Mapping[str, Any]) -> str:
     places = "\n".join(["| when | pod | asks for | machine |", "|---|---|---|---|", *rows])
     outage_h = made["serving"]["expected_outage_h"]
     outage = f"**The endpoint is away for about {outage_h:g} h of every run.**\n\n" if outage_h else ""
+    costs = table(("what", "expected USD"), made["expected_usd"])
+    if not made["expected_usd"]["total"]:
+        costs = "Costs are not reckoned: no price is set (`usd_per_h`)."
     return (
         f"# Plan of {made['run_name']}\n\n{stages_part}\n\n"
         f"At most {eval_set['ceiling']} of the {eval_set['num_mazes']} evaluation mazes can be solved within the turn "
         f"limit.\nCheckpoints and exports at steps {', '.join(map(str, made['save_steps']))}.\n\n"
         f"{table(('part', 'expected hours'), made['expected_h'])}\n\n"
         f"{places}\n\n{outage}"
-        f"{made['expected_gpu_h']:g} GPU hours.\n\n{table(('what', 'expected USD'), made['expected_usd'])}\n\n"
+        f"{made['expected_gpu_h']:g} GPU hours.\n\n{costs}\n\n"
         f"{table(('what', 'GB'), made['sizes_gb'])}\n\n{checks_part}\n"
     )

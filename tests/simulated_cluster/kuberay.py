@@ -53,7 +53,7 @@ def _make_pod(world: World, cluster: dict[str, Any], node_type: str, group: str,
     metadata = cluster["metadata"]
     labels = {"ray.io/cluster": metadata["name"], "ray.io/node-type": node_type, "ray.io/group": group}
     spec = copy.deepcopy(template["spec"])
-    if world.identity_of(metadata["namespace"], spec["serviceAccountName"]):
+    if world.identity_of(metadata["namespace"], spec.get("serviceAccountName", "default")):
         # EKS's admission webhook, when the pod is admitted and never later.
         spec["containers"][0].setdefault("env", []).extend({"name": name, "value": "v"} for name in IDENTITY)
     name = f"{metadata['name']}-{node_type}-{world.number():05}"

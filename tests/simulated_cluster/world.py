@@ -67,6 +67,8 @@ class Machine:
     """CPUs and GiB that the daemonsets' pods ask for."""
     is_ready: bool = True
     taints: list[dict[str, str]] = field(default_factory=list)
+    labels: dict[str, str] = field(default_factory=dict)
+    """Besides HyperPod's."""
 
     def document(self) -> dict[str, Any]:
         amounts = {"cpu": str(self.cpus), "memory": f"{self.memory_gib:g}Gi", "pods": "110"}
@@ -75,6 +77,7 @@ class Machine:
             "node.kubernetes.io/instance-type": self.instance_type,
             "sagemaker.amazonaws.com/instance-group-name": self.group,
             "sagemaker.amazonaws.com/node-health-status": "Schedulable" if self.is_ready else "Unschedulable",
+            **self.labels,
         }
         ready = {"type": "Ready", "status": "True" if self.is_ready else "Unknown"}
         lost = [] if self.is_ready else [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]

@@ -60,7 +60,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("PROJECT_DIR", "/project")
     run = settings_of("plan/kuberay")
     with kubernetes_api(tmp_path) as (kubernetes, kubeconfig):
-        settings = run.hosting.model_copy(update={"kubeconfig": kubeconfig})
+        settings = run.hosting.model_copy(update={"kubeconfig": kubeconfig, "train_image": "", "serve_image": ""})
         kubernetes.nodes = [machine("cpu", 0, 30, 120, 0), machine("serve-gpu", 0, 30, 240, 2)]
         kubernetes.nodes += [machine("gpu", number, 30, 240, 2) for number in range(3)]
         kubernetes.script = [{}, READY]

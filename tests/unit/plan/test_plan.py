@@ -242,4 +242,4 @@ def test_a_cluster_with_kuberay_is_planned_pod_by_pod_and_needs_no_price(
     text = (tmp_path / "plan.md").read_text()
     assert "on machines of its own, 1 x cpu and 1 x serve-gpu: there until somebody removes it" in text
     assert text.count("not pinned yet") == 2
-    assert made["expected_usd"]["total"] == 0.0
+    assert "Costs are not reckoned: no price is set" in text

@@ -19,6 +19,7 @@ from tests.unit.cluster.account import IMAGES, settings_of
 from tests.unit.cluster.kube_api import READY, FakeKubernetes, kubernetes_api
 from tests.unit.cluster.test_any_kubernetes import machine
 
+PINNED = "images that are pinned are pinned to something"
 GPUS = "the cluster that trains has its GPUs free"
 
 
@@ -51,9 +52,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Fake
         yield kubernetes, kubeconfig
 
 
-def looked(monkeypatch: pytest.MonkeyPatch, kubeconfig: str) -> tuple[int, Terminal]:
+def looked(monkeypatch: pytest.MonkeyPatch, kubeconfig: str, **pinned: str) -> tuple[int, Terminal]:
     settings = settings_of("retrain/kuberay")
-    hosting = settings.hosting.model_copy(update={"kubeconfig": kubeconfig})
+    hosting = settings.hosting.model_copy(
+        update={"kubeconfig": kubeconfig, "train_image": "", "serve_image": "", **pinned}
+    )
     given = settings.model_copy(update={"hosting": hosting})
     monkeypatch.setattr(flows.cli.doctor, "prepared", lambda *asked: (None, {"platform": {}, "knobs": None}))
     monkeypatch.setattr(flows.cli.doctor.RetrainSettings, "of", lambda *asked: given)
@@ -71,11 +74,12 @@ def test_before_a_run_the_machines_are_asked_and_the_nodes_left_to_it(
         "whoever keeps the clusters answers",
         "Kubernetes lets this identity do what the run will ask",
         "every pod that trains has a place",
+        PINNED,
         "every pod has a place, in training and in serving",
         "the nodes",
     ]
     assert terminal.said["the nodes"] == "ok not asked: the run makes them"
-    assert terminal.lines[-1] == "all 6 checks hold"
+    assert terminal.lines[-1] == "all 7 checks hold"
     assert site[0].changes == []
 
 
@@ -83,14 +87,15 @@ def test_what_does_not_hold_is_one_line_with_its_remedy_and_the_exit_code_is_1(
     site: tuple[FakeKubernetes, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site[0].denied = {"create rayclusters"}
-    code, terminal = looked(monkeypatch, site[1])
+    code, terminal = looked(monkeypatch, site[1], serve_image=f"registry/serve@sha256:{'0' * 64}")
     assert code == 1
+    assert terminal.said[PINNED].startswith("FAILS hosting.serve_image still has zeros for a digest; build and push")
     said = terminal.said["Kubernetes lets this identity do what the run will ask"]
     assert (
         said
         == "FAILS it may not create rayclusters in maze; `kubectl apply -f docker/role-kuberay.yaml` (docs/cluster.md)"
     )
-    assert terminal.lines[-1] == "1 of 6 checks do not hold"
+    assert terminal.lines[-1] == "2 of 7 checks do not hold"
 
 
 def test_a_cluster_that_is_there_is_asked_for_its_gpus_jobs_and_nodes(
