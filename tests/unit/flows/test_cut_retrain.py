@@ -94,7 +94,8 @@ def _plain_stages(patch: pytest.MonkeyPatch) -> None:
         for name, found in vars(module).items():
             if isinstance(found, Task):
                 patch.setattr(module, name, found.fn)
-    nothing = Exhibits(pictures={}, walks=(), page=Path("replays.html"), judge_page=Path("judge.html"))
+    pages = {name: Path(f"{name}.html") for name in ("replays", "judge", "rollouts")}
+    nothing = Exhibits(pictures={}, walks=(), pages=pages)
     patch.setattr(tasks.evidence.report, "make_exhibits", lambda *about: nothing)
 
 
