@@ -92,5 +92,11 @@ def _llm_config(settings: ServerSettings) -> dict[str, Any]:
             "dynamic_lora_loading_path": settings.adapters_uri,
             "max_num_adapters_per_replica": settings.max_cpu_loras,
         },
-        "deployment_config": {"num_replicas": settings.num_replicas},
+        "deployment_config": {"num_replicas": settings.num_replicas, **queue_limits(settings)},
     }
+
+
+def queue_limits(settings: ServerSettings) -> dict[str, int]:
+    """As many requests as a replica generates for at a time wait in its engine, and as many before it; who comes then
+    is answered 503 at once. Ray Serve LLM's own limit is a thousand million."""
+    return {"max_ongoing_requests": 2 * settings.max_num_seqs, "max_queued_requests": settings.max_num_seqs}

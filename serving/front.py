@@ -36,6 +36,8 @@ from serving.door import API_KEY_VARIABLE, Refused, check_key, check_name, check
 from serving.settings import DoorSettings
 
 ENDPOINTS = ("models", "model_data", "completions", "chat", "tokenize", "detokenize")
+UNAVAILABLE = (BackPressureError, DeploymentUnavailableError)
+"""More requests than fit, or no replica that could take one."""
 log = logging.getLogger("ray.serve")
 
 
@@ -59,14 +61,23 @@ def build_app(args: dict[str, Any]) -> serve.Application:
 
 def ingress(cls: type, limits: DoorSettings, max_images: int) -> Any:
     """The deployment's class with its routes, behind the door."""
-    app = FastAPI(lifespan=metrics_lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    for error in (StarletteHTTPException, RequestValidationError):
+    app = Answering(lifespan=metrics_lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    for error in (StarletteHTTPException, RequestValidationError, *UNAVAILABLE):
         app.add_exception_handler(error, said)
     # Added first runs innermost.
     add_http_metrics_middleware(app)
     app.add_middleware(Door, limits=limits, max_images=max_images)
     app.add_middleware(SetRequestIdMiddleware)
     return make_fastapi_ingress(cls, endpoint_map={name: DEFAULT_ENDPOINTS[name] for name in ENDPOINTS}, app=app)
+
+
+class Answering(FastAPI):
+    """Keeps our words for what Serve answers in its own: it adds its handlers when a replica starts (Ray 2.60,
+    serve/_private/replica.py), and the last one would count."""
+
+    def add_exception_handler(self, exc_class_or_status_code: Any, handler: Any) -> None:
+        if exc_class_or_status_code not in UNAVAILABLE or exc_class_or_status_code not in self.exception_handlers:
+            super().add_exception_handler(exc_class_or_status_code, handler)
 
 
 class Door:
@@ -161,7 +172,7 @@ def worded(error: Exception) -> tuple[int, str, str | None, str | None]:
         return cause.status_code, clean(cause.message), None, None
     if isinstance(cause, VLLMClientError):
         return 400, clean(str(cause)), None, None
-    if isinstance(cause, (BackPressureError, DeploymentUnavailableError)):
+    if isinstance(cause, UNAVAILABLE):
         return 503, "the endpoint cannot take more requests now; try again", None, "overloaded"
     return 500, "the endpoint could not answer; its log says why", None, None
 

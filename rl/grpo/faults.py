@@ -12,9 +12,14 @@ def root_of(error: BaseException) -> BaseException:
     return root_of(cause) if isinstance(cause, BaseException) else error
 
 
+def words_of(error: BaseException) -> str:
+    """What an error says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return " ".join(line for line in lines if line and not line.startswith(_OF_RAY))
+
+
 def in_one_line(error: BaseException) -> str:
     """``ActorDiedError: The actor died ... class_name: PolicyWorker pid: 7 ...``: kind and words of what came first."""
     root = root_of(error)
-    lines = [line.strip() for line in str(root).splitlines()]
-    words = " ".join(line for line in lines if line and not line.startswith(_OF_RAY))
+    words = words_of(root)
     return f"{type(root).__name__}: {words}" if words else type(root).__name__

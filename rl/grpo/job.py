@@ -18,7 +18,7 @@ from rl.events import Completed, EventLog, Fault, Wrote
 from rl.grpo import secret_env
 from rl.grpo.config_table import RunDirs, skyrl_overrides
 from rl.grpo.cpu import bridge as cpu_bridge
-from rl.grpo.faults import root_of
+from rl.grpo.faults import root_of, words_of
 from rl.grpo.ray_metrics import RunGauges
 from rl.grpo.rows import write_rows
 from rl.grpo.settings import TrainJob
@@ -177,7 +177,7 @@ def main(argv: list[str]) -> None:
         run(job, log)
     except Exception as error:
         root = root_of(error)
-        log.emit(Fault(boundary=type(root).__name__, message=str(root), fatal=True))
+        log.emit(Fault(boundary=type(root).__name__, message=words_of(root), fatal=True))
         raise
 
 

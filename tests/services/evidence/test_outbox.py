@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -200,7 +200,9 @@ def test_the_work_neither_stops_nor_waits_while_its_observers_are_away(story: St
     assert story.took_without_observers_s < 10, "a third of the work, a second long"
 
 
-def test_mlflow_has_everything_once_and_in_order_and_the_end_of_the_run(story: Story) -> None:
+def test_mlflow_has_everything_once_and_in_order_and_the_end_of_the_run(
+    story: Story, record_property: Callable[[str, object], None]
+) -> None:
     client = MlflowClient(story.uri)
     experiment = client.get_experiment_by_name("e")
     assert experiment is not None
@@ -210,7 +212,10 @@ def test_mlflow_has_everything_once_and_in_order_and_the_end_of_the_run(story: S
         "observed-1-training-1": "FINISHED",
         OTHER: "FINISHED",
     }
-    assert told(client, runs["observed-1"].run_id) == WORK
+    kept = told(client, runs["observed-1"].run_id)
+    record_property("lost", len(set(WORK) - set(kept)))
+    record_property("duplicates", len(kept) - len(set(kept)))
+    assert kept == WORK
     assert told(client, runs["observed-1-training-1"].run_id) == WORK
 
 

@@ -6,6 +6,7 @@ and fails as it is told in the conversation's first text.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -19,7 +20,7 @@ from ray.llm._internal.serve.core.configs.openai_api_models import (
     ModelCard,
 )
 
-from serving.app import serve_document
+from serving.app import queue_limits, serve_document
 from serving.front import ingress
 from serving.ingress import ChampionIngress
 from serving.settings import DoorSettings
@@ -48,6 +49,8 @@ class Replica:
             # As vLLM words it; tasks/release/openai_chat.py knows it by these words.
             message = "ValueError: the prompt is longer than the maximum model length of 2048; <a.B object at 0x7f00>"
             yield ErrorResponse(error=ErrorInfo(message=message, code=400, type="BadRequestError"))
+        if text == "takes long":
+            await asyncio.sleep(LONG_S)
         if text == "broken":
             raise RuntimeError("Cannot open /models/inside in ray.serve._private.replica.ServeReplica")
         yield ChatCompletionResponse.model_validate(
@@ -59,15 +62,24 @@ class Replica:
         )
 
 
+SMALL = SERVER.model_copy(update={"max_num_seqs": 2})
+"""Four requests are in its replica at a time, two wait before it."""
+LONG_S = 5.0
+
+
 def main(argv: list[str]) -> None:
-    (application,) = serve_document(SERVER)["applications"]
+    (application,) = serve_document(SMALL)["applications"]
     args = application["args"]
     ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
     serve.start(http_options={"host": "127.0.0.1", "port": int(argv[1])})
     front = ingress(ChampionIngress, DoorSettings.model_validate(args["door"]), args["max_images"])
-    replica = cast(Any, Replica).bind(args["llm_configs"][0]["engine_kwargs"]["allowed_media_domains"])
+    replica = (
+        cast(Any, Replica)
+        .options(**queue_limits(SMALL))
+        .bind(args["llm_configs"][0]["engine_kwargs"]["allowed_media_domains"])
+    )
     serve.run(
-        cast(Any, serve.deployment(front, num_replicas=1)).bind(
+        cast(Any, serve.deployment(front, num_replicas=1, max_ongoing_requests=1000)).bind(
             llm_deployments={"tiny": replica},
             model_cards={"tiny": CARD},
             lora_paths={"tiny": SERVER.adapters_uri},

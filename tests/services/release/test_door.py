@@ -8,8 +8,10 @@ import os
 import subprocess
 import tempfile
 import threading
+import time
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,6 +29,8 @@ from tests.services.loopback import free_port
 pytestmark = pytest.mark.slow_s(180)
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "canary-endpoint-key"
+LONG_S = 5.0
+"""What ``takes long`` takes (serve_door.py)."""
 INTERNALS = ("Error", "Exception", "ray", "vllm", "Traceback", "/root", "object at", "class", "pydantic")
 """What no answer to a client says, by its case."""
 
@@ -236,6 +240,25 @@ def test_the_flow_s_client_reads_the_refusals(url: str) -> None:
             client.chat("tiny", asking(text("too long"))["messages"], max_tokens=4)
         with pytest.raises(EndpointFailed, match="must be sent as data:"):
             client.chat("tiny", asking(image("http://127.0.0.1/"))["messages"], max_tokens=4)
+
+
+def test_more_clients_than_it_can_serve_are_told_so_at_once_and_the_others_are_answered(url: str) -> None:
+    def one(number: int) -> tuple[requests.Response, float]:
+        began_s = time.monotonic()
+        return ask(url, asking(text("takes long"))), time.monotonic() - began_s
+
+    # Four times what the replica takes.
+    with ThreadPoolExecutor(16) as clients:
+        answers = list(clients.map(one, range(16)))
+    served = [answer for answer, _ in answers if answer.status_code == 200]
+    sent_away = [(answer, took_s) for answer, took_s in answers if answer.status_code != 200]
+    assert len(served) >= 6, "four in the replica, two before it"
+    assert len(sent_away) >= 4
+    for answer, took_s in sent_away:
+        assert refused(answer, 503).startswith("the endpoint cannot take more requests now; try again")
+        assert answer.json()["error"]["code"] == "overloaded"
+        assert took_s < LONG_S, "no queue without an end"
+    assert ask(url, asking(text("hello"))).status_code == 200
 
 
 def test_only_what_the_model_does_has_an_address_and_no_web_page_may_ask(url: str) -> None:

@@ -4,6 +4,7 @@ checkpoint of step 2, and the second goes on from there. What each tells is what
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -129,12 +130,17 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return found
 
 
-def test_each_attempt_has_a_run_that_ended_as_it_did_with_every_number_once(world: World) -> None:
+def test_each_attempt_has_a_run_that_ended_as_it_did_with_every_number_once(
+    world: World, record_property: Callable[[str, object], None]
+) -> None:
     first, second = world.attempt(1), world.attempt(2)
     assert (first.info.status, second.info.status) == ("FAILED", "FINISHED")
     assert world.client.get_run(world.parent_id).info.status == "FINISHED"
     assert world.curve(first.info.run_id, LOSS) == [(1, 9.0), (2, 8.0), (3, 57.0)]
     assert world.curve(second.info.run_id, LOSS) == [(1, 9.0), (2, 8.0), (3, 20.0), (4, 7.0)]
+    steps = [at for at, _ in world.curve(second.info.run_id, LOSS)]
+    record_property("lost", len({1, 2, 3, 4} - set(steps)))
+    record_property("duplicates", len(steps) - len(set(steps)))
     assert second.data.tags["maze.resumed_from_step"] == "2"
     children = [
         run for run in world.client.search_runs([first.info.experiment_id]) if run.info.run_id != world.parent_id
