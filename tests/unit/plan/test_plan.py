@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,14 @@ MAZES = MazesRef(
 
 @pytest.fixture
 def settings(monkeypatch: pytest.MonkeyPatch) -> PlanFlowSettings:
-    return planned(monkeypatch)
+    return planned(monkeypatch, {})
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, deployment: str = "plan/hyperpod", **changes: Any) -> PlanFlowSettings:
+def planned(
+    monkeypatch: pytest.MonkeyPatch, changes: Mapping[str, Any], deployment: str = "plan/hyperpod"
+) -> PlanFlowSettings:
     monkeypatch.setenv("PROJECT_DIR", str(Path.cwd()))
-    return load_settings(deployment, changes)
+    return load_settings(deployment, dict(changes))
 
 
 def test_sizes_are_those_that_pencil_and_paper_give(settings: PlanFlowSettings) -> None:
@@ -54,7 +57,7 @@ def test_sizes_are_those_that_pencil_and_paper_give(settings: PlanFlowSettings) 
 
 
 def test_keeping_every_checkpoint_counts_every_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = planned(monkeypatch, **{"platform.train.max_checkpoints_to_keep": -1})
+    settings = planned(monkeypatch, {"platform.train.max_checkpoints_to_keep": -1})
     size = sizes(settings.train, settings.plan.model)
     assert size.kept_bytes == 9 * (size.checkpoint_bytes + size.adapter_bytes) + 2 * 8_770_000_000
 
@@ -92,7 +95,7 @@ def test_hours_and_costs_follow_from_expectations_and_prices(settings: PlanFlowS
 def test_a_run_that_cannot_work_is_refused_with_every_reason(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], message: str
 ) -> None:
-    settings = planned(monkeypatch, **changes)
+    settings = planned(monkeypatch, changes)
     found = checks(settings.train, settings.planned.hosting, settings.plan, skyrl="")
     with pytest.raises(PlanRefused, match=message):
         require(found)
@@ -182,7 +185,7 @@ def test_an_image_by_tag_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_written_plan_is_what_the_flow_returns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tasks.plan.write, "skyrl_config", lambda job, python: ("trainer: {}\n", ""))
-    settings = planned(monkeypatch, **{"platform.plan.output_dir": str(tmp_path)})
+    settings = planned(monkeypatch, {"platform.plan.output_dir": str(tmp_path)})
     context, events = recording("hyperpod")
     made = tasks.plan.write.write_plan.fn(context, settings.plan, settings.planned, MAZES)
     assert events == ["markdown plan"]
@@ -205,7 +208,7 @@ def test_the_plan_places_every_pod_and_says_what_serving_costs_a_week(
     monkeypatch.setattr(tasks.plan.write, "skyrl_config", lambda job, python: ("trainer: {}\n", ""))
     texts: dict[str, str] = {}
     for kind, changes in (("own", {}), ("suspended", {"platform.hosting.serving": {"kind": "suspended"}})):
-        settings = planned(monkeypatch, **{"platform.plan.output_dir": str(tmp_path), **changes})
+        settings = planned(monkeypatch, {"platform.plan.output_dir": str(tmp_path), **changes})
         context, _ = recording("hyperpod")
         made = tasks.plan.write.write_plan.fn(context, settings.plan, settings.planned, MAZES)
         texts[kind] = tasks.plan.write.as_markdown(made)
@@ -220,7 +223,7 @@ def test_the_plan_places_every_pod_and_says_what_serving_costs_a_week(
 
 
 def test_a_pod_that_no_machine_can_take_is_named_in_the_plan_s_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = planned(monkeypatch, **{"platform.hosting.workers.num_cpus": 60})
+    settings = planned(monkeypatch, {"platform.hosting.workers.num_cpus": 60})
     found = checks(settings.planned.train, settings.planned.hosting, settings.plan, skyrl="")
     failed = [check for check in found if not check.holds]
     assert any("has no place" in check.found and "CPUs free" in check.found for check in failed)
@@ -230,7 +233,7 @@ def test_a_cluster_with_kuberay_is_planned_pod_by_pod_and_needs_no_price(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tasks.plan.write, "skyrl_config", lambda job, python: ("trainer: {}\n", ""))
-    settings = planned(monkeypatch, "plan/kuberay", **{"platform.plan.output_dir": str(tmp_path)})
+    settings = planned(monkeypatch, {"platform.plan.output_dir": str(tmp_path)}, "plan/kuberay")
     context, _ = recording("kuberay")
     made = tasks.plan.write.write_plan.fn(context, settings.plan, settings.planned, MAZES)
     assert all(check["holds"] for check in made["checks"])
