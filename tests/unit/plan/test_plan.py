@@ -12,6 +12,7 @@ import yaml
 
 import tasks.plan.write
 from flows.deployments import load_settings
+from flows.refusals import SettingsRefused
 from flows.settings.plan import PlanFlowSettings
 from tasks.cluster.manifests import as_yaml, ray_cluster, ray_service, service_account
 from tasks.plan.sizing import PlanRefused, checks, costs_usd, durations_h, lora_params, require, sizes
@@ -176,11 +177,9 @@ def test_manifests_read_as_they_were_written(settings: PlanFlowSettings) -> None
 
 
 def test_an_image_by_tag_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Exception, match="serve_image"):
-        planned(
-            monkeypatch,
-            **{"platform.hosting.serve_image": "public.ecr.aws/deep-learning-containers/ray:serve-llm-cuda"},
-        )
+    image = "public.ecr.aws/deep-learning-containers/ray:serve-llm-cuda"
+    with pytest.raises(SettingsRefused, match="serve_image"):
+        planned(monkeypatch, {"platform.hosting.serve_image": image})
 
 
 def test_the_written_plan_is_what_the_flow_returns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
