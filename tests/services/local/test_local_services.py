@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tasks.local.process import Processes, Service, ServiceFailed, answers, choose_port, is_port_free
+from tasks.local.session import is_over
 
 
 def http_service(port: int, name: str = "web", code: str | None = None, timeout_s: float = 30.0) -> Service:
@@ -28,8 +29,9 @@ def test_a_service_is_started_found_again_and_stopped_by_pid(tmp_path: Path) -> 
     started = processes.start(http_service(port))
     assert Processes(tmp_path).running("web") == started
     assert answers(f"http://127.0.0.1:{port}/")
+    process = psutil.Process(started.pid)
     assert processes.stop("web")
-    assert not psutil.pid_exists(started.pid) or psutil.Process(started.pid).status() == psutil.STATUS_ZOMBIE
+    assert is_over(process)
     assert processes.running("web") is None
     assert not processes.stop("web")
 

@@ -15,6 +15,7 @@ import pytest
 
 from tasks.local.process import Processes, Service, ServiceFailed, answers, is_freed
 from tasks.local.services import Layout, LocalServices
+from tasks.local.session import is_over
 from tests.services.loopback import free_port, wait_until
 
 pytestmark = pytest.mark.slow_s(100)
@@ -101,7 +102,7 @@ def test_a_service_that_was_stopped_with_its_children_leaves_nobody(tmp_path: Pa
     (orphan,) = processes.orphans("web")
     assert processes.running("web") is None
     assert processes.stop("web", grace_s=1.0)
-    assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
+    assert is_over(orphan)
     assert processes.orphans("web") == []
     assert not processes.stop("web")
 

@@ -29,6 +29,7 @@ from serving.store_check import StoreCheck
 from tasks.clients.ray_token import token_headers
 from tasks.jobs.news import JobNews
 from tasks.jobs.ray_jobs import RayJobs, cluster_resources
+from tasks.local.session import is_over
 from tasks.readiness.nodes import check_nodes
 from tasks.records import Check
 from tasks.settings import JobSettings
@@ -239,7 +240,7 @@ def test_an_all_reduce_that_hangs_ends_at_its_limit_and_frees_the_gpus(cluster: 
     assert stopped, "no rank was there to be stopped"
     assert "did not come back from the all-reduce within 10 s and were killed" in text
     assert "GPUs are free" not in text, "they were let go of"
-    assert not stopped[0].is_running() or stopped[0].status() == psutil.STATUS_ZOMBIE
+    wait_until(lambda: is_over(stopped[0]), timeout_s=10)
     wait_until(lambda: gpus_free(cluster) == 6, timeout_s=10)
 
 

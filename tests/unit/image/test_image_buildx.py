@@ -19,6 +19,7 @@ from tasks.image.build import Yard, environments, order_of
 from tasks.image.buildx import BuildxBuilder, hidden_texts, without
 from tasks.image.registry import Credentials, ImageRegistry
 from tasks.image.settings import BuildxImages, ImageSpec, InstalledEnvironments
+from tasks.local.session import is_over, wait_until_over
 from tests.unit.image.registry_api import FakeRegistry, registry_api
 
 DIGEST = "sha256:" + "9" * 64
@@ -213,8 +214,12 @@ def test_whoever_ends_the_call_ends_the_build(desk: Desk) -> None:
 
 
 def assert_gone(desk: Desk) -> None:
-    for pid in map(int, (desk.folder / "pids").read_text().split()):
-        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    """A process that was told to die runs on until the kernel next comes to it."""
+    pids = [int(pid) for pid in (desk.folder / "pids").read_text().split()]
+    processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    wait_until_over(processes, timeout_s=10)
+    assert len(pids) == 2
+    assert all(map(is_over, processes))
 
 
 def test_lines_are_heard_while_the_build_runs(desk: Desk) -> None:
