@@ -30,7 +30,7 @@ class Knobs(Settings):
     """Checkpoint and adapter are saved every so many steps, and after the last one. A step can be served if it is
     evaluated too; the last one always is."""
     seed: int = Field(ge=0)
-    """Another seed plays other mazes in another order, with other luck."""
+    """Another seed has other luck, and the mazes in another order. Which mazes they are follows from the run's name."""
     promote: bool
     """Make the new adapter the champion if it is proven and better. Off: it is judged and reported only."""
     note: str = Field(default="", max_length=500)

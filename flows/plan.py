@@ -25,7 +25,8 @@ def plan(knobs: Knobs, platform: PlanPlatform) -> dict[str, Any]:
     Raises PlanRefused, after the plan is written, with everything that would keep the run from working.
     """
     settings = PlanFlowSettings.of(platform, knobs)
-    context = untracked_run(settings.run_name or settings.report.profile)
+    name = settings.run_name or settings.report.profile
+    settings, context = settings.of_run(name), untracked_run(name)
     mazes = prepare_data(context, settings.train.data)
     made = write_plan(context, settings.plan, settings.planned, mazes)
     require(tuple(Check.model_validate(check) for check in made["checks"]))

@@ -62,8 +62,9 @@ def retrain(knobs: Knobs, platform: RetrainPlatform) -> State[dict[str, Any]]:
 
     Raises NotProven, after the report is written, when the endpoint serves something else than was trained.
     """
-    settings = RetrainSettings.of(platform, knobs)
-    name, about = run_name_of(knobs, platform), About("flows/retrain.py:retrain", settings.description)
+    name = run_name_of(knobs, platform)
+    settings = RetrainSettings.of(platform, knobs).of_run(name)
+    about = About("flows/retrain.py:retrain", settings.description)
     params, links = settings.params(name), settings.links
     with tracked_run(settings.tracking, name, params, about=about, links=links) as context:
         mazes = prepare_data(context, settings.train.data)

@@ -5,6 +5,7 @@ Importing this costs pydantic and nothing else; values live in prefect.yaml.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -18,6 +19,8 @@ class Settings(BaseModel):
 
 ENV_ID, VISGYM_ENV_ID = "maze_2d", "maze_2d/easy"
 VISGYM_CELL_PX = 25
+FIRST_TRAIN_SEED, NUM_TRAIN_SEEDS = 100_000, 9_000_000
+"""Where runs draw their training mazes: above the seeds of the evaluation, below those of judging."""
 
 
 class MazeSettings(Settings):
@@ -53,13 +56,20 @@ class DataSettings(Settings):
     eval_sha256: str
     """Digest that the manifest must have; results on another set cannot be compared."""
     num_train_mazes: int = Field(ge=1)
-    """Distinct training mazes; none has the fingerprint of an evaluation maze."""
-    first_train_seed: int = Field(default=100_000, ge=0)
-    """Training mazes take seeds upward from here."""
+    """Distinct training mazes; none is an evaluation maze, none may ever judge."""
+    first_train_seed: int | None = Field(default=None, ge=0)
+    """Training mazes take seeds upward from here. Empty: the run's name says where, so that each run has its own."""
     max_turns: int = Field(default=15, ge=2)
     """Turns per episode, the stop included."""
     parsing: Literal["strict", "tolerant"] = "tolerant"
     """How replies are read: the whole reply one tuple, or the first tuple anywhere in it."""
+
+    def of_run(self, run_name: str) -> DataSettings:
+        """The same, with the seed from which this run draws: the same name gives the same mazes."""
+        if self.first_train_seed is not None:
+            return self
+        offset = int(hashlib.sha256(run_name.encode()).hexdigest(), 16) % NUM_TRAIN_SEEDS
+        return self.model_copy(update={"first_train_seed": FIRST_TRAIN_SEED + offset})
 
 
 def differences(before: Any, now: Any, name: str = "") -> dict[str, tuple[Any, Any]]:

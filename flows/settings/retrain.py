@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import model_validator
 
@@ -70,6 +70,11 @@ class RetrainSettings(InParts):
     report: ReportSettings
     cleanup: CleanupSettings
     """What is taken away when the run ends, however it ends."""
+
+    def of_run(self, run_name: str) -> Self:
+        """The same, with what follows from the run's name: which mazes it trains on."""
+        data = self.train.data.of_run(run_name)
+        return self.model_copy(update={"train": self.train.model_copy(update={"data": data})})
 
     @property
     def questions(self) -> Questions:

@@ -1,16 +1,16 @@
-"""The mazes of one run: the evaluation set, checked, and training mazes drawn around it."""
+"""The mazes of one run: the evaluation set, checked; training mazes and judge mazes drawn around it and apart."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from rl.maze.eval_set import EvalMaze, EvalSet, EvalSetMismatch, NotEnoughMazes, distinct_mazes, load_eval_set
-from rl.maze.grid import num_mazes, turns_needed
-from rl.maze.sources import maze_for
-from rl.settings import DataSettings
+from rl.maze.grid import Maze, turns_needed
+from rl.settings import FIRST_TRAIN_SEED, DataSettings, MazeSettings
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Mazes:
 
 FIRST_JUDGE_SEED, NUM_JUDGE_SEEDS = 10_000_000, 2_000_000_000
 """Where runs draw their judge mazes: above the seeds of training, below 2^31."""
+JUDGE_ONE_IN = 4
+"""One maze in four is kept for judging: by its fingerprint, thus the same ones in every run."""
 
 
 def prepare_mazes(settings: DataSettings) -> Mazes:
@@ -54,24 +56,14 @@ def prepare_mazes(settings: DataSettings) -> Mazes:
         raise ValueError(
             f"data.max_turns is {settings.max_turns}, the easiest evaluation maze needs {shortest} turns; raise it"
         )
-    there_are, num_held_out = num_mazes(maze.height, maze.width), len(eval_set.fingerprints)
-    if settings.num_train_mazes > there_are - num_held_out:
+    first_seed = FIRST_TRAIN_SEED if settings.first_train_seed is None else settings.first_train_seed
+    held_out, num_wanted = eval_set.fingerprints, settings.num_train_mazes
+    drawn = _drawn(maze, first_seed, num_wanted, lambda mark: not may_judge(mark) and mark not in held_out)
+    if len(drawn) < num_wanted:
         raise NotEnoughMazes(
-            f"there are {there_are} mazes of {maze.height}x{maze.width}, {num_held_out} of them for evaluation: "
-            f"data.num_train_mazes wants {settings.num_train_mazes} of {there_are - num_held_out}; lower it, or take "
-            "larger mazes"
+            f"{len(drawn)} mazes of {maze.height}x{maze.width} are neither evaluated nor kept for judging, "
+            f"data.num_train_mazes wants {num_wanted}; lower it, or take larger mazes"
         )
-    drawn = [
-        (seed, drawn)
-        for seed, drawn in islice(
-            (
-                pair
-                for pair in distinct_mazes(maze.env_id, maze.height, maze.width, settings.first_train_seed)
-                if pair[1].fingerprint not in eval_set.fingerprints
-            ),
-            settings.num_train_mazes,
-        )
-    ]
     lines = "\n".join(f"{seed} {maze.fingerprint}" for seed, maze in drawn)
     return Mazes(
         data=settings,
@@ -87,23 +79,28 @@ def draw_judge_mazes(settings: DataSettings, run_name: str, num_wanted: int) -> 
 
     Raises NotEnoughMazes, and what ``prepare_mazes`` raises.
     """
-    mazes, size = prepare_mazes(settings), settings.maze
-    trained_on = {maze_for(seed, size).fingerprint for seed in mazes.train_seeds}
-    known = trained_on | mazes.eval_set.fingerprints
-    left = num_mazes(size.height, size.width) - len(known)
-    if num_wanted > left:
-        raise NotEnoughMazes(
-            f"{left} mazes of {size.height}x{size.width} are neither trained on nor evaluated while training, "
-            f"judge.num_mazes wants {num_wanted}; lower it or data.num_train_mazes, or take larger mazes"
-        )
+    held_out, size = prepare_mazes(settings).eval_set.fingerprints, settings.maze
     first_seed = FIRST_JUDGE_SEED + int(hashlib.sha256(run_name.encode()).hexdigest(), 16) % NUM_JUDGE_SEEDS
-    others = (
-        (seed, maze)
-        for seed, maze in distinct_mazes(size.env_id, size.height, size.width, first_seed)
-        if maze.fingerprint not in known
+    drawn = _drawn(size, first_seed, num_wanted, lambda mark: may_judge(mark) and mark not in held_out)
+    if len(drawn) < num_wanted:
+        raise NotEnoughMazes(
+            f"{len(drawn)} mazes of {size.height}x{size.width} are kept for judging and not evaluated while training, "
+            f"judge.num_mazes wants {num_wanted}; lower it, or take larger mazes"
+        )
+    mazes = tuple(
+        EvalMaze(seed=seed, fingerprint=maze.fingerprint, turns_needed=turns_needed(maze)) for seed, maze in drawn
     )
-    drawn = tuple(
-        EvalMaze(seed=seed, fingerprint=maze.fingerprint, turns_needed=turns_needed(maze))
-        for seed, maze in islice(others, num_wanted)
-    )
-    return EvalSet(env_id=size.env_id, height=size.height, width=size.width, mazes=drawn)
+    return EvalSet(env_id=size.env_id, height=size.height, width=size.width, mazes=mazes)
+
+
+def may_judge(fingerprint: str) -> bool:
+    """Whether the maze is of the quarter that no run trains on, so that no champion's ancestor has seen it either."""
+    return int(fingerprint[:8], 16) % JUDGE_ONE_IN == 0
+
+
+def _drawn(
+    size: MazeSettings, first_seed: int, num_wanted: int, is_wanted: Callable[[str], bool]
+) -> list[tuple[int, Maze]]:
+    """Seed and maze by ascending seed; fewer than are wanted where there are no others."""
+    all_mazes = distinct_mazes(size.env_id, size.height, size.width, first_seed)
+    return list(islice(((seed, maze) for seed, maze in all_mazes if is_wanted(maze.fingerprint)), num_wanted))

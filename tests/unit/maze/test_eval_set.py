@@ -18,7 +18,7 @@ from rl.maze.eval_set import (
     write_eval_set,
 )
 from rl.maze.grid import generate_maze, num_mazes
-from rl.maze.run_mazes import prepare_mazes
+from rl.maze.run_mazes import FIRST_JUDGE_SEED, may_judge, prepare_mazes
 from rl.settings import DataSettings, MazeSettings
 
 SHIPPED = Path("rl/eval_sets/maze_2d_7x9.json")
@@ -45,11 +45,32 @@ def test_the_ceiling_counts_what_anybody_can_solve_in_time() -> None:
     assert eval_set.ceiling(100) == 64
 
 
-def test_training_mazes_are_distinct_and_none_is_an_evaluation_maze() -> None:
+def test_training_mazes_are_distinct_and_none_is_evaluated_or_kept_for_judging() -> None:
     mazes = prepare_mazes(data(first_train_seed=0))
     fingerprints = [generate_maze(seed, 7, 9).fingerprint for seed in mazes.train_seeds]
     assert len(set(fingerprints)) == 256
     assert mazes.eval_set.fingerprints.isdisjoint(fingerprints)
+    assert not any(may_judge(fingerprint) for fingerprint in fingerprints)
+
+
+def test_each_run_trains_on_mazes_of_its_own_and_the_same_name_on_the_same() -> None:
+    monday, again, tuesday = (prepare_mazes(data().of_run(name)) for name in ("monday", "monday", "tuesday"))
+    assert monday == again
+    assert not set(monday.train_seeds) & set(tuesday.train_seeds)
+    assert max(monday.train_seeds + tuesday.train_seeds) < FIRST_JUDGE_SEED
+
+
+def test_a_seed_in_the_settings_has_every_run_train_on_the_same_mazes() -> None:
+    pinned = data(first_train_seed=7)
+    assert pinned.of_run("monday") == pinned.of_run("tuesday") == pinned
+
+
+def test_a_quarter_of_all_mazes_is_kept_for_judging() -> None:
+    of_5x7 = [maze.fingerprint for _, maze in distinct_mazes("maze_2d", 5, 7)]
+    of_7x9 = [generate_maze(seed, 7, 9).fingerprint for seed in range(4000)]
+    assert 0 < sum(map(may_judge, of_5x7)) < len(of_5x7)
+    # Four standard deviations of a share of 4000 are 2.7 points.
+    assert sum(map(may_judge, of_7x9)) / 4000 == pytest.approx(0.25, abs=0.03)
 
 
 def test_the_same_settings_draw_the_same_training_mazes() -> None:
@@ -116,8 +137,9 @@ def test_all_mazes_of_a_size_are_counted_and_drawing_ends_with_the_last(
 @pytest.mark.parametrize(
     ("size", "num_eval", "num_train", "message"),
     [
-        (5, 8, 9, "there are 16 mazes of 5x5, 8 of them for evaluation: data.num_train_mazes wants 9 of 8"),
-        (7, 8, 1024, "there are 768 mazes of 7x7, 8 of them for evaluation: data.num_train_mazes wants 1024 of 760"),
+        # Of 16 and of 768 mazes 8 are evaluated; by their fingerprints 2 and 191 of the others are kept for judging.
+        (5, 8, 7, "6 mazes of 5x5 are neither evaluated nor kept for judging, data.num_train_mazes wants 7; lower it"),
+        (7, 8, 600, "569 mazes of 7x7 are neither evaluated nor .* data.num_train_mazes wants 600; lower it"),
     ],
 )
 def test_more_mazes_than_there_are_is_an_error_that_says_how_many(
@@ -133,8 +155,8 @@ def test_more_mazes_than_there_are_is_an_error_that_says_how_many(
     )
     with pytest.raises(NotEnoughMazes, match=message):
         prepare_mazes(settings)
-    if num_train == 9:
-        assert len(prepare_mazes(settings.model_copy(update={"num_train_mazes": 8})).train_seeds) == 8
+    if num_train == 7:
+        assert len(prepare_mazes(settings.model_copy(update={"num_train_mazes": 6})).train_seeds) == 6
 
 
 def test_an_evaluation_set_of_more_mazes_than_there_are_is_refused() -> None:

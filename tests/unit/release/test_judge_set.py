@@ -32,11 +32,13 @@ PLAY = PlaySettings(max_reply_tokens=8, num_concurrent=32)
 SETTINGS = EvaluationSettings(data=DATA, play=PLAY, server=SERVER, software="sha256:s")
 
 
-def test_judge_mazes_are_the_run_s_own_and_nobody_has_seen_them() -> None:
-    drawn, mazes = draw_judge_mazes(DATA, "run-a", 200), prepare_mazes(DATA)
-    trained_on = {generate_maze(seed, 7, 9).fingerprint for seed in mazes.train_seeds}
+def test_judge_mazes_are_the_run_s_own_and_no_run_has_trained_on_them() -> None:
+    drawn = draw_judge_mazes(DATA, "run-a", 200)
     assert len(drawn.fingerprints) == len(drawn.mazes) == 200
-    assert not drawn.fingerprints & (trained_on | mazes.eval_set.fingerprints)
+    for name in ("run-a", "run-b", "run-c"):
+        mazes = prepare_mazes(DATA.of_run(name))
+        trained_on = {generate_maze(seed, 7, 9).fingerprint for seed in mazes.train_seeds}
+        assert not drawn.fingerprints & (trained_on | mazes.eval_set.fingerprints)
     for row in drawn.mazes:
         assert generate_maze(row.seed, 7, 9).fingerprint == row.fingerprint
         assert row.seed < 2**31
@@ -51,7 +53,7 @@ def test_the_same_name_draws_the_same_mazes_and_another_one_others() -> None:
 
 @pytest.mark.parametrize(("num_wanted", "enough"), [(4, True), (5, False)])
 def test_more_mazes_than_are_left_are_refused_with_what_to_do(tmp_path: Path, num_wanted: int, enough: bool) -> None:
-    # Of 5x5 there are 16: four trees of four rooms, each with four ways to place the corners.
+    # Of 5x5 there are 16; of the 12 that are not evaluated, 4 have fingerprints that are kept for judging.
     eval_set = build_eval_set("maze_2d", 5, 5, 4)
     write_eval_set(eval_set, tmp_path / "set.json")
     data = DataSettings(
@@ -63,7 +65,7 @@ def test_more_mazes_than_are_left_are_refused_with_what_to_do(tmp_path: Path, nu
     if enough:
         assert len(draw_judge_mazes(data, "r", num_wanted).mazes) == num_wanted
     else:
-        with pytest.raises(NotEnoughMazes, match=r"4 mazes of 5x5 are neither .* judge.num_mazes wants 5; lower it"):
+        with pytest.raises(NotEnoughMazes, match=r"4 mazes of 5x5 are kept for .* judge.num_mazes wants 5; lower it"):
             draw_judge_mazes(data, "r", num_wanted)
 
 
