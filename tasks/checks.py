@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Thread
@@ -27,18 +27,21 @@ class Unready(RuntimeError):
 
 def run_checks(wanted: Sequence[ToCheck], timeout_s: float) -> tuple[Check, ...]:
     """Every check at once, all of them together for at most ``timeout_s``; one that hangs holds up nothing."""
-    return start_checks(wanted, timeout_s)()
+    return tuple(start_checks(wanted, timeout_s)())
 
 
 def start_checks(
     wanted: Sequence[ToCheck], timeout_s: float, clock: Callable[[], float] = time.monotonic
-) -> Callable[[], tuple[Check, ...]]:
-    """The same, started now and collected by calling what is returned; the time runs from now on for all of them."""
+) -> Callable[[], Iterator[Check]]:
+    """The same, started now and collected by calling what is returned; the time runs from now on for all of them.
+
+    What is collected comes in the order in which it was asked, each as soon as it is known.
+    """
     deadline = clock() + timeout_s
     running = [(asked, _asked(asked.look)) for asked in wanted]
 
-    def collected() -> tuple[Check, ...]:
-        return tuple(_found(asked, answer, deadline - clock(), timeout_s) for asked, answer in running)
+    def collected() -> Iterator[Check]:
+        return (_found(asked, answer, deadline - clock(), timeout_s) for asked, answer in running)
 
     return collected
 

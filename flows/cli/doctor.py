@@ -20,17 +20,21 @@ RUN_NAME = "doctor"
 
 
 def examine(console: Console, profile: str) -> int:
-    """Print every check; returns the exit code. Raises BadKnob, NotRunning before anything is asked."""
+    """Print every check as soon as it is known; returns the exit code.
+
+    Raises BadKnob, NotRunning before anything is asked.
+    """
     _, parameters = prepared(f"retrain/{profile}", [])
     settings = RetrainSettings.of(parameters["platform"], parameters["knobs"])
     console.print(f"looking at what retrain/{profile} needs; nodes may take minutes", markup=False)
     cluster = ClusterRef(jobs_address=settings.cluster.jobs_address, ray_version="", num_gpus=0, job=settings.job)
     context = RunContext(RUN_NAME, Unrecorded(), Silent())
-    found = look_around(context, settings.readiness, settings.needs, cluster)
-    for check in found:
+    holds: list[bool] = []
+    for check in look_around(context, settings.readiness, settings.needs, cluster):
         console.print(line(check), soft_wrap=True, highlight=False, markup=False)
-    broken = sum(not check.holds for check in found)
-    console.print(f"{broken} of {len(found)} checks do not hold" if broken else f"all {len(found)} checks hold")
+        holds.append(check.holds)
+    broken = holds.count(False)
+    console.print(f"{broken} of {len(holds)} checks do not hold" if broken else f"all {len(holds)} checks hold")
     return FAILED if broken else DONE
 
 

@@ -6,6 +6,8 @@ the run. Nothing that does not answer raises: it is a check that does not hold.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tasks.checks import ToCheck, Unready, run_checks, start_checks
 from tasks.cluster.hosting import Hosting, hosting_of
 from tasks.jobs.ray_jobs import cluster_resources
@@ -19,20 +21,27 @@ NODES = "the nodes"
 
 def look_around(
     context: RunContext, settings: ReadinessSettings, needs: RunNeeds, cluster: ClusterRef
-) -> tuple[Check, ...]:
-    """What a run would be told now, check by check."""
+) -> Iterator[Check]:
+    """What a run would be told now, check by check, each as soon as it is known."""
     servers = start_checks(server_checks(needs, context.run_name), settings.timeout_s)
+    yield from servers()
     way, hosting, is_there = _keeper(settings, needs)
+    yield way
     if hosting is None:
-        return (*servers(), way, _not_asked(False, "not asked: whoever keeps the clusters gives no answer"))
+        yield _not_asked(False, "not asked: whoever keeps the clusters gives no answer")
+        return
     if not is_there:
-        before = run_checks(hosting.checks_before(needs.serve_dashboard, needs.serve_listen), settings.timeout_s)
-        return (*servers(), way, *before, _not_asked(True, "not asked: the run makes them"))
-    theirs = run_checks(hosting.checks(needs.serve_dashboard, needs.serve_listen), settings.timeout_s)
+        before = hosting.checks_before(needs.serve_dashboard, needs.serve_listen)
+        yield from start_checks(before, settings.timeout_s)()
+        yield _not_asked(True, "not asked: the run makes them")
+        return
+    yield from start_checks(hosting.checks(needs.serve_dashboard, needs.serve_listen), settings.timeout_s)()
     jobs = run_checks([_gpus_check(needs, cluster), job_check(context.run_name, cluster)], settings.timeout_s)
-    if not all(check.holds for check in jobs):
-        return (*servers(), way, *theirs, *jobs, _not_asked(False, "not asked while no job can run there"))
-    return (*servers(), way, *theirs, *jobs, *asked_nodes(context, settings, needs, cluster))
+    yield from jobs
+    if all(check.holds for check in jobs):
+        yield from asked_nodes(context, settings, needs, cluster)
+    else:
+        yield _not_asked(False, "not asked while no job can run there")
 
 
 def _keeper(settings: ReadinessSettings, needs: RunNeeds) -> tuple[Check, Hosting | None, bool]:

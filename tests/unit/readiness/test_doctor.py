@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 import flows.cli.doctor
 from flows.cli.doctor import examine
-from tasks.checks import ToCheck
+from tasks.checks import ToCheck, Unready, start_checks
 from tasks.errors import ClusterUnreachable
 from tasks.readiness import doctor
 from tasks.records import Check
@@ -28,9 +31,12 @@ class Terminal:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.has_a_check = Event()
 
     def print(self, text: str, **how: Any) -> None:
         self.lines.append(text)
+        if text.startswith("ok "):
+            self.has_a_check.set()
 
     @property
     def said(self) -> dict[str, str]:
@@ -52,7 +58,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Fake
         yield kubernetes, kubeconfig
 
 
-def looked(monkeypatch: pytest.MonkeyPatch, kubeconfig: str, **pinned: str) -> tuple[int, Terminal]:
+def looked(
+    monkeypatch: pytest.MonkeyPatch, kubeconfig: str, terminal: Terminal | None = None, **pinned: str
+) -> tuple[int, Terminal]:
     settings = settings_of("retrain/kuberay")
     hosting = settings.hosting.model_copy(
         update={"kubeconfig": kubeconfig, "train_image": "", "serve_image": "", **pinned}
@@ -60,7 +68,7 @@ def looked(monkeypatch: pytest.MonkeyPatch, kubeconfig: str, **pinned: str) -> t
     given = settings.model_copy(update={"hosting": hosting})
     monkeypatch.setattr(flows.cli.doctor, "prepared", lambda *asked: (None, {"platform": {}, "knobs": None}))
     monkeypatch.setattr(flows.cli.doctor.RetrainSettings, "of", lambda *asked: given)
-    terminal = Terminal()
+    terminal = terminal or Terminal()
     return examine(terminal, "kuberay"), terminal  # type: ignore[arg-type]
 
 
@@ -139,3 +147,33 @@ def test_a_ray_cluster_that_is_kept_and_does_not_answer_is_a_line_and_its_nodes_
     assert code == 1
     assert terminal.said[GPUS].startswith("FAILS nobody answers at http://skyrl-visgym-head-svc.maze")
     assert terminal.said["the nodes"].startswith("FAILS not asked while no job can run there")
+
+
+def test_a_line_is_there_as_soon_as_it_is_known_while_others_are_still_asked(
+    site: tuple[FakeKubernetes, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+
+    def slow() -> str:
+        if not terminal.has_a_check.wait(10):
+            raise Unready("nobody was told of the first check meanwhile")
+        return "yes"
+
+    asked = [ToCheck("MLflow answers", lambda: "yes", "start it"), ToCheck("the store answers", slow, "start it")]
+    monkeypatch.setattr(doctor, "server_checks", lambda *of: asked)
+    code, _ = looked(monkeypatch, site[1], terminal)
+    assert terminal.said["the store answers"] == "ok yes"
+    assert code == 0
+
+
+def test_a_server_that_takes_a_connection_and_never_answers_is_a_line_after_the_limit(
+    site: tuple[FakeKubernetes, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        address = f"http://127.0.0.1:{hanging.getsockname()[1]}/health"
+        asked = [ToCheck("the store answers", lambda: httpx.get(address, timeout=None).text, "start it")]
+        monkeypatch.setattr(doctor, "server_checks", lambda *of: asked)
+        monkeypatch.setattr(doctor, "start_checks", lambda wanted, timeout_s: start_checks(wanted, 1))
+        code, terminal = looked(monkeypatch, site[1])
+    assert terminal.said["the store answers"] == "FAILS no answer within 1 s; start it"
+    assert (code, terminal.lines[-1]) == (1, "1 of 7 checks do not hold")
