@@ -68,8 +68,13 @@ class DataSettings(Settings):
         """The same, with the seed from which this run draws: the same name gives the same mazes."""
         if self.first_train_seed is not None:
             return self
-        offset = int(hashlib.sha256(run_name.encode()).hexdigest(), 16) % NUM_TRAIN_SEEDS
-        return self.model_copy(update={"first_train_seed": FIRST_TRAIN_SEED + offset})
+        first_seed = seed_of(run_name, FIRST_TRAIN_SEED, NUM_TRAIN_SEEDS)
+        return self.model_copy(update={"first_train_seed": first_seed})
+
+
+def seed_of(run_name: str, first_seed: int, num_seeds: int) -> int:
+    """The name's own seed among ``num_seeds`` from ``first_seed`` on."""
+    return first_seed + int(hashlib.sha256(run_name.encode()).hexdigest(), 16) % num_seeds
 
 
 def differences(before: Any, now: Any, name: str = "") -> dict[str, tuple[Any, Any]]:

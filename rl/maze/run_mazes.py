@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rl.maze.eval_set import EvalMaze, EvalSet, EvalSetMismatch, NotEnoughMazes, distinct_mazes, load_eval_set
 from rl.maze.grid import Maze, turns_needed
-from rl.settings import FIRST_TRAIN_SEED, DataSettings, MazeSettings
+from rl.settings import FIRST_TRAIN_SEED, DataSettings, MazeSettings, seed_of
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def draw_judge_mazes(settings: DataSettings, run_name: str, num_wanted: int) -> 
     Raises NotEnoughMazes, and what ``prepare_mazes`` raises.
     """
     held_out, size = prepare_mazes(settings).eval_set.fingerprints, settings.maze
-    first_seed = FIRST_JUDGE_SEED + int(hashlib.sha256(run_name.encode()).hexdigest(), 16) % NUM_JUDGE_SEEDS
+    first_seed = seed_of(run_name, FIRST_JUDGE_SEED, NUM_JUDGE_SEEDS)
     drawn = _drawn(size, first_seed, num_wanted, lambda mark: may_judge(mark) and mark not in held_out)
     if len(drawn) < num_wanted:
         raise NotEnoughMazes(
@@ -94,7 +94,7 @@ def draw_judge_mazes(settings: DataSettings, run_name: str, num_wanted: int) -> 
 
 
 def may_judge(fingerprint: str) -> bool:
-    """Whether the maze is of the quarter that no run trains on, so that no champion's ancestor has seen it either."""
+    """Whether the maze is of the quarter that no run trains on, however many runs came before."""
     return int(fingerprint[:8], 16) % JUDGE_ONE_IN == 0
 
 

@@ -23,8 +23,7 @@ def look_around(
     context: RunContext, settings: ReadinessSettings, needs: RunNeeds, cluster: ClusterRef
 ) -> Iterator[Check]:
     """What a run would be told now, check by check, each as soon as it is known."""
-    servers = start_checks(server_checks(needs, context.run_name), settings.timeout_s)
-    yield from servers()
+    yield from start_checks(server_checks(needs, context.run_name), settings.timeout_s)()
     way, hosting, is_there = _keeper(settings, needs)
     yield way
     if hosting is None:
